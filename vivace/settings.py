@@ -1,0 +1,37 @@
+"""Every setting of vivace, typed and documented here and nowhere else.
+
+Values come from the command line, then the environment (``VIVACE_`` and the name), then the defaults below.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import platformdirs
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """The settings object. One is made by the command and handed down."""
+
+    model_config = SettingsConfigDict(env_prefix="VIVACE_", extra="ignore", frozen=True)
+
+    models_dir: Path = Field(default_factory=lambda: Path(platformdirs.user_data_dir("vivace")) / "models")
+    """Where verified model files are kept."""
+
+    cache_dir: Path = Field(default_factory=lambda: Path(platformdirs.user_cache_dir("vivace")))
+    """Where converted weights and partial downloads are kept. Safe to delete."""
+
+    threads: int = 0
+    """Threads of the engine; 0 takes one per physical core that this process may use."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the engine computes; ``auto`` takes a CUDA device when there is one."""
+
+    precision: Literal["auto", "int8", "bf16", "fp32"] = "auto"
+    """Weights and activations of the engine; ``auto`` takes int8 on a CPU with fast int8 products, else bf16 or fp32."""
+
+    kv_tokens: int = 0
+    """Positions of KV memory over all sequences; 0 sizes it from the model's window and the free memory."""
