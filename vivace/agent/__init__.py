@@ -1,0 +1,1 @@
+"""The coder: turns an instruction and files into a checked, minimal change."""

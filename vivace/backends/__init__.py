@@ -1,0 +1,1 @@
+"""Who answers: the engine process on this machine."""

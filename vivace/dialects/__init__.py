@@ -1,0 +1,1 @@
+"""The accents: items to tokens or messages and back, per model family."""

@@ -1,0 +1,1 @@
+"""The speed: tokens in, tokens out, in a process of its own."""

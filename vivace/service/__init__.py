@@ -1,0 +1,1 @@
+"""The rules: between a request and the backend that answers it."""

@@ -1,0 +1,1 @@
+"""The faces: what a person or a program sees."""
