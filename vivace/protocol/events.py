@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from msgspec import Struct, field
 
@@ -43,7 +45,7 @@ class TextDelta(Struct, tag_field="type", tag="response.output_text.delta"):
     output_index: int
     content_index: int
     delta: str
-    logprobs: list[object] = field(default_factory=list)
+    logprobs: list[Any] = field(default_factory=list)
 
 
 class TextDone(Struct, tag_field="type", tag="response.output_text.done"):
@@ -52,7 +54,7 @@ class TextDone(Struct, tag_field="type", tag="response.output_text.done"):
     output_index: int
     content_index: int
     text: str
-    logprobs: list[object] = field(default_factory=list)
+    logprobs: list[Any] = field(default_factory=list)
 
 
 class PartDone(Struct, tag_field="type", tag="response.content_part.done"):

@@ -6,7 +6,7 @@ Field names and shapes are OpenAI's (openai-python 3.57, generated from the publ
 from __future__ import annotations
 
 import uuid
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct, field
 
@@ -22,8 +22,8 @@ class InputText(Struct, tag_field="type", tag="input_text"):
 
 class OutputText(Struct, tag_field="type", tag="output_text"):
     text: str
-    annotations: list[object] = field(default_factory=list)
-    logprobs: list[object] = field(default_factory=list)
+    annotations: list[Any] = field(default_factory=list)
+    logprobs: list[Any] = field(default_factory=list)
 
 
 ContentPart = InputText | OutputText
@@ -32,7 +32,7 @@ ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
 
 class Message(Struct, tag_field="type", tag="message", omit_defaults=True):
-    """A message, given or made. ``content`` is a string or a list of parts; output messages have one ``output_text``."""
+    """A message, given or made. ``content`` is a string or parts; output messages have one ``output_text`` part."""
 
     role: Role
     content: str | list[ContentPart]
@@ -100,6 +100,6 @@ class Response(Struct):
     top_p: float | None = None
     parallel_tool_calls: bool = True
     tool_choice: str = "auto"
-    tools: list[object] = field(default_factory=list)
+    tools: list[Any] = field(default_factory=list)
     usage: Usage | None = None
     completed_at: float | None = None
