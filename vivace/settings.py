@@ -31,7 +31,10 @@ class Settings(BaseSettings):
     """Where the engine computes; ``auto`` takes a CUDA device when there is one."""
 
     precision: Literal["auto", "int8", "bf16", "fp32"] = "auto"
-    """Weights and activations of the engine; ``auto`` takes int8 on a CPU that multiplies it fast, else bf16 or fp32."""
+    """Weights and activations of the engine; ``auto`` takes int8 on a CPU that is fast at it, else bf16 or fp32."""
+
+    kernels: Literal["auto", "native", "torch"] = "auto"
+    """Who multiplies on the CPU: the compiled kernels where they were built, or PyTorch."""
 
     kv_tokens: int = 0
     """Positions of KV memory over all sequences; 0 sizes it from the model's window and the free memory."""

@@ -70,8 +70,11 @@ class Usage(Struct):
     total_tokens: int = 0
 
 
+IncompleteReason = Literal["max_output_tokens", "max_time", "content_filter", "steered", "stopped"]
+
+
 class IncompleteDetails(Struct):
-    reason: Literal["max_output_tokens", "max_time", "content_filter", "steered", "stopped"]
+    reason: IncompleteReason
 
 
 class ResponseError(Struct):

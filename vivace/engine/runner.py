@@ -1,0 +1,65 @@
+"""What the scheduler asks of a model: one pass over rows of several sequences.
+
+Two runners exist: PyTorch (any device) and the native kernels (CPU). Each owns the weights and the KV memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass
+class Span:
+    """Consecutive rows of one sequence in one pass.
+
+    The tokens go to positions ``start ...``; ``blocks`` is the sequence's block table and reaches at least that far.
+    Output is wanted for the last ``outputs`` rows: the most likely token of each, or all logits.
+    """
+
+    tokens: list[int]
+    start: int
+    blocks: list[int]
+    outputs: int
+    logits: bool = False
+
+
+Rows = NDArray[np.int32] | NDArray[np.float32]
+
+
+class AbortFlag:
+    """Set by the thread that reads messages, read by the model between layers.
+
+    A numpy array so that native code can read the same memory.
+    """
+
+    def __init__(self) -> None:
+        self.memory: NDArray[np.int32] = np.zeros(1, dtype=np.int32)
+
+    def set(self) -> None:
+        self.memory[0] = 1
+
+    def clear(self) -> None:
+        self.memory[0] = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.memory[0])
+
+
+class Runner(Protocol):
+    """A loaded model and its KV memory of ``kv_blocks`` blocks."""
+
+    kv_blocks: int
+    detail: str
+
+    def forward(self, spans: list[Span], abort: AbortFlag) -> list[Rows] | None:
+        """Compute the spans' rows and store their KV.
+
+        Returns for each span int32 ``[outputs]`` (the most likely tokens; ties go to the lowest id) or float32
+        ``[outputs, vocab]``; valid until the next call. None if ``abort`` was seen set: then the KV at the spans'
+        positions is undefined and everything before them is as it was.
+        """
+        ...

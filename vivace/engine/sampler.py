@@ -1,0 +1,69 @@
+"""Choosing one token from one row of logits.
+
+The random number of a choice depends on the seed and the position alone, not on how many rows were computed together
+or how they were drafted. So a fixed draft is a point mass: accepting it exactly when it equals the sampled token keeps
+the distribution, and a seed gives the same tokens with and without drafting.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vivace.engine.messages import Sampling
+
+Logits = NDArray[np.float32]
+
+_MASK = (1 << 64) - 1
+
+
+def uniform(seed: int, position: int) -> float:
+    """A number in [0, 1) from two integers: SplitMix64 (Steele, Lea, Flood 2014) over their mix."""
+    z = (seed * 0x9E3779B97F4A7C15 + position * 0xD1B54A32D192ED03 + 0x8CB92BA72F3D8DD7) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return float((z ^ (z >> 31)) >> 11) / float(1 << 53)
+
+
+def probabilities(logits: Logits, sampling: Sampling) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The tokens that may be chosen, most likely first, and their probabilities (sum 1).
+
+    In the order that transformers applies them: temperature, top_k, top_p, min_p. Ties keep the lower id first.
+    """
+    scaled = logits.astype(np.float64) / sampling.temperature
+    if 0 < sampling.top_k < scaled.size:
+        floor = np.partition(scaled, scaled.size - sampling.top_k)[scaled.size - sampling.top_k]
+        ids = np.flatnonzero(scaled >= floor)
+    else:
+        # Nothing under e^-40 of the best can be drawn in practice; leaving it out keeps the sort small.
+        ids = np.flatnonzero(scaled >= scaled.max() - 40.0)
+    order = np.argsort(-scaled[ids], kind="stable")
+    ids = ids[order][: sampling.top_k or None]
+    weights = np.exp(scaled[ids] - scaled[ids[0]])
+    weights /= weights.sum()
+    if sampling.top_p < 1.0:
+        keep = int(np.searchsorted(np.cumsum(weights), sampling.top_p, side="left")) + 1
+        ids, weights = ids[:keep], weights[:keep]
+        weights /= weights.sum()
+    if sampling.min_p > 0.0:
+        keep = max(1, int((weights >= sampling.min_p * weights[0]).sum()))
+        ids, weights = ids[:keep], weights[:keep]
+        weights /= weights.sum()
+    return ids, weights
+
+
+def choose(logits: Logits, sampling: Sampling, position: int, seen: set[int]) -> int:
+    """The token at ``position``; ``seen`` are the ids of prompt and output so far, for the repetition penalty.
+
+    The penalty divides positive logits and multiplies negative ones (Keskar et al. 2019, CTRL).
+    """
+    if sampling.repetition_penalty != 1.0 and seen:
+        ids = np.fromiter(seen, dtype=np.int64, count=len(seen))
+        logits = logits.copy()
+        hit = logits[ids]
+        logits[ids] = np.where(hit > 0, hit / sampling.repetition_penalty, hit * sampling.repetition_penalty)
+    if sampling.temperature <= 0.0:
+        return int(logits.argmax())
+    ids, weights = probabilities(logits, sampling)
+    index = int(np.searchsorted(np.cumsum(weights), uniform(sampling.seed, position), side="right"))
+    return int(ids[min(index, ids.size - 1)])

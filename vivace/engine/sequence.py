@@ -1,0 +1,133 @@
+"""One running request: its tokens, its place in KV memory, its draft, its limits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from collections.abc import Sequence as Ids
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vivace.engine.drafter import Drafter
+from vivace.engine.messages import Finish, FinishReason, Start
+from vivace.engine.sampler import choose
+
+TokenBytes = Callable[[int], bytes]
+
+
+@dataclass
+class Sequence:
+    """Prompt and output so far in ``tokens``; KV of the first ``computed`` of them lies in ``blocks``."""
+
+    request: Start
+    end_tokens: frozenset[int]
+    window: int
+    token_bytes: TokenBytes
+    arrived: float = field(default_factory=time.monotonic)
+    tokens: list[int] = field(default_factory=list)
+    blocks: list[int] = field(default_factory=list)
+    computed: int = 0
+    registered: int = 0
+    """Blocks whose tokens were made known to the block table."""
+    cached: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    steps: int = 0
+    aborted: bool = False
+    trim: int = 0
+    fresh: list[int] = field(default_factory=list)
+    """Output tokens that were not sent yet."""
+
+    def __post_init__(self) -> None:
+        self.tokens = list(self.request.tokens)
+        self.drafter = Drafter(self.request.reference if self.request.draft else [])
+        self._seen = set(self.tokens) if self.request.sampling.repetition_penalty != 1.0 else set()
+        self._tail = b""
+        self._longest_stop = max(map(len, self.request.stop), default=0)
+
+    @property
+    def prompt_length(self) -> int:
+        return len(self.request.tokens)
+
+    @property
+    def output_length(self) -> int:
+        return len(self.tokens) - self.prompt_length
+
+    @property
+    def room(self) -> int:
+        """Output tokens that the limits still allow."""
+        room = self.window - len(self.tokens)
+        if self.request.max_tokens:
+            room = min(room, self.request.max_tokens - self.output_length)
+        return room
+
+    @property
+    def wants_logits(self) -> bool:
+        return not self.request.sampling.plain_greedy
+
+    def expired(self, now: float) -> bool:
+        return self.request.max_seconds > 0 and now - self.arrived >= self.request.max_seconds
+
+    def verify(self, draft: Ids[int], rows: NDArray[np.int32] | NDArray[np.float32]) -> FinishReason | None:
+        """Accept what the model itself chose, in order, up to its first disagreement with the draft.
+
+        ``rows`` has ``len(draft) + 1`` rows: the chosen ids (int32), or logits (float32) to choose from. Returns why
+        the sequence ended, if it did.
+        """
+        before = len(self.tokens)
+        reason: FinishReason | None = None
+        for index in range(len(draft) + 1):
+            token = self._choose(rows[index])
+            reason = self._append(token)
+            if reason is not None or index == len(draft) or token != draft[index]:
+                break
+        new = self.tokens[before:]
+        agreed = sum(1 for mine, drafted in zip(new, draft, strict=False) if mine == drafted)
+        self.steps += 1
+        self.drafted += len(draft)
+        self.accepted += agreed
+        self.computed = len(self.tokens) - 1
+        self.fresh += new
+        self.drafter.observe(new, len(draft), agreed)
+        return reason
+
+    def finish(self, reason: FinishReason, message: str = "") -> Finish:
+        return Finish(
+            reason=reason,
+            prompt_tokens=self.prompt_length,
+            cached_tokens=self.cached,
+            output_tokens=self.output_length,
+            drafted=self.drafted,
+            accepted=self.accepted,
+            steps=self.steps,
+            trim=self.trim,
+            message=message,
+        )
+
+    def _choose(self, row: NDArray[np.float32] | np.int32) -> int:
+        if isinstance(row, np.ndarray):
+            return choose(row, self.request.sampling, len(self.tokens), self._seen)
+        return int(row)
+
+    def _append(self, token: int) -> FinishReason | None:
+        self.tokens.append(token)
+        if self.request.sampling.repetition_penalty != 1.0:
+            self._seen.add(token)
+        if token in self.end_tokens:
+            return "stop"
+        if self._longest_stop and self._meets_stop(token):
+            return "stop"
+        if self.room <= 0:
+            return "length" if len(self.tokens) < self.window else "window"
+        return None
+
+    def _meets_stop(self, token: int) -> bool:
+        self._tail += self.token_bytes(token)
+        places = [place for stop in self.request.stop if (place := self._tail.find(stop)) >= 0]
+        if places:
+            self.trim = len(self._tail) - min(places)
+            return True
+        self._tail = self._tail[-(self._longest_stop - 1) :] if self._longest_stop > 1 else b""
+        return False

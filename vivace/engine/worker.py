@@ -1,0 +1,48 @@
+"""The engine process: ``python -m vivace.engine.worker FD`` with a connected socket as its first argument."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+import threading
+
+from vivace.engine import messages as m
+from vivace.engine.kv import BLOCK
+from vivace.engine.load import load_runner, token_bytes
+from vivace.engine.loop import Engine, Line
+from vivace.engine.scheduler import Limits
+from vivace.errors import VivaceError
+
+
+def main() -> None:
+    # Ctrl-C reaches the whole process group; who started the engine decides what becomes of it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    line = Line(socket.socket(fileno=int(sys.argv[1])))
+    opened = line.receive()
+    if not isinstance(opened, m.Open):
+        return
+    try:
+        engine = open_engine(opened.config, line)
+    except VivaceError as error:
+        line.send(m.Fatal(error.message, error.hint, error.code))
+        return
+    except MemoryError:
+        line.send(m.Fatal("There is not enough memory for this model.", "Close something, or take a smaller model."))
+        return
+    threading.Thread(target=line.feed, args=(engine,), daemon=True).start()
+    engine.run()
+
+
+def open_engine(config: m.EngineConfig, line: Line) -> Engine:
+    """Load the model and say :class:`Ready`."""
+    runner, spec = load_runner(config, lambda stage, share: line.send(m.Loading(stage, share)))
+    kv_tokens = runner.kv_blocks * BLOCK
+    window = min(config.window or spec.window, spec.window, kv_tokens)
+    engine = Engine(runner, window, Limits(), token_bytes(config), line.send)
+    line.send(m.Ready(window, spec.vocab, kv_tokens, runner.detail))
+    return engine
+
+
+if __name__ == "__main__":
+    main()
