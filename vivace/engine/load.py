@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from vivace.engine.kv import BLOCK
 from vivace.engine.messages import EngineConfig
 from vivace.engine.runner import Runner
+from vivace.engine.scheduler import Limits
 from vivace.engine.spec import ModelSpec
 from vivace.engine.weights import Kind, Report, load_weights
 from vivace.errors import VivaceError
@@ -19,27 +20,61 @@ if TYPE_CHECKING:
     from vivace.models.tokenizer import Tokenizer
 
 
-def load_runner(config: EngineConfig, report: Report) -> tuple[Runner, ModelSpec]:
+def load_runner(config: EngineConfig, limits: Limits, report: Report) -> tuple[Runner, ModelSpec]:
     """Load the model that ``config`` names. Raises :class:`VivaceError` where this machine or file cannot do it."""
+    threads = config.threads or default_threads()
+    path, cache = Path(config.model_path), Path(config.cache_dir)
+    if _native_fits(config):
+        from vivace.engine.native_runner import NativeRunner, packer
+
+        weights = load_weights(path, cache, "int8", report, packer())
+        return NativeRunner(weights, kv_blocks(config, weights.spec), limits.most_rows, threads), weights.spec
+    if config.kernels == "native":
+        raise VivaceError(
+            "The native kernels are not there, or not for this device and precision.",
+            hint="They are built at installation where a C++ compiler is found, and compute int8 on the CPU.",
+            code="no_kernels",
+        )
     import torch
 
-    torch.set_num_threads(config.threads or default_threads())
-    device = "cuda" if config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available()) else "cpu"
-    if device == "cuda" and not torch.cuda.is_available():
-        raise VivaceError("There is no CUDA device here.", hint="Use --device cpu.", code="no_device")
     from vivace.engine.torch_runner import TorchRunner
 
-    weights = load_weights(Path(config.model_path), Path(config.cache_dir), _kind(config, device), report)
-    report("loading", 0.0)
+    torch.set_num_threads(threads)
+    device = _torch_device(config)
+    weights = load_weights(path, cache, _torch_kind(config, device), report)
     return TorchRunner(weights, kv_blocks(config, weights.spec), device), weights.spec
 
 
-def _kind(config: EngineConfig, device: str) -> Kind:
+def _native_fits(config: EngineConfig) -> bool:
+    """Whether the native kernels are built and are what ``config`` asks for. Finds out without importing PyTorch."""
+    from vivace.engine import native
+
+    if config.kernels == "torch" or config.device == "cuda" or config.precision not in ("auto", "int8"):
+        return False
+    if config.kernels == "auto" and config.device == "auto" and _has_cuda_device():
+        return False
+    return native.available()
+
+
+def _has_cuda_device() -> bool:
+    return Path("/dev/nvidiactl").exists() or Path("/dev/dxg").exists()
+
+
+def _torch_device(config: EngineConfig) -> str:
+    import torch
+
+    wanted = config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise VivaceError("There is no CUDA device here.", hint="Use the CPU (VIVACE_DEVICE=cpu).", code="no_device")
+    return wanted
+
+
+def _torch_kind(config: EngineConfig, device: str) -> Kind:
     from vivace.engine.torch_runner import bf16_is_fast, int8_is_fast
 
+    if config.precision == "int8" and device == "cuda":
+        raise VivaceError("int8 runs on the CPU only.", hint="Use bf16 on CUDA.", code="no_device")
     if config.precision != "auto":
-        if config.precision == "int8" and device == "cuda":
-            raise VivaceError("int8 runs on the CPU only.", hint="Use --precision bf16 on CUDA.", code="no_device")
         return config.precision
     if device == "cuda":
         return "bf16"

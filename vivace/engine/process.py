@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 
@@ -66,7 +67,7 @@ class EngineProcess:
     def __init__(self, config: m.EngineConfig) -> None:
         self.config = config
         self.ready: m.Ready | None = None
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._streams: dict[int, EngineStream] = {}
@@ -100,16 +101,11 @@ class EngineProcess:
 
     async def close(self) -> None:
         """End the process; running requests fail."""
-        if self._process is None:
-            return
         self._send(m.Shutdown())
-        try:
-            await asyncio.wait_for(self._process.wait(), 2.0)
-        except TimeoutError:
-            self._process.kill()
-            await self._process.wait()
         if self._reading is not None:
             await self._reading
+        else:
+            await self._drop()
 
     async def _launch(self, watch: Watch) -> None:
         ours, theirs = socket.socketpair()
@@ -117,10 +113,13 @@ class EngineProcess:
             with contextlib.suppress(OSError):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "vivace.engine.worker", str(theirs.fileno()), pass_fds=[theirs.fileno()],
-                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, env=_environment(),
-            )  # fmt: skip
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "vivace.engine.worker", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env=_environment(),
+            )
         finally:
             theirs.close()
         reader, self._writer = await asyncio.open_connection(sock=ours, limit=1 << 20)
@@ -135,7 +134,7 @@ class EngineProcess:
                     case m.Fatal(message, hint, code):
                         raise VivaceError(message, hint=hint, code=code)
                     case _:
-                        raise EngineCrashed(await self._process.wait())
+                        raise EngineCrashed(await _ended(self._process))
         except BaseException:
             await self._drop()
             raise
@@ -159,11 +158,7 @@ class EngineProcess:
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
-        if process is not None and process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-        error = EngineCrashed(process.returncode if process else None)
+        error = EngineCrashed(await _ended(process) if process is not None else None)
         for stream in self._streams.values():
             stream.put(error)
         self._streams.clear()
@@ -174,6 +169,15 @@ class EngineProcess:
     def _send(self, message: m.Down) -> None:
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(m.frame(message))
+
+
+async def _ended(process: subprocess.Popen[bytes]) -> int:
+    """The exit status of a process whose line is closed: it ends by itself, or is killed if it does not."""
+    try:
+        return await asyncio.to_thread(process.wait, 2.0)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return await asyncio.to_thread(process.wait)
 
 
 async def _receive(reader: asyncio.StreamReader) -> m.Up | None:

@@ -25,6 +25,11 @@ class Limits:
     draft: int = 127
     running: int = 64
 
+    @property
+    def most_rows(self) -> int:
+        """No pass has more rows than this."""
+        return max(self.slice_alone, self.slice_beside) + self.draft + self.running
+
 
 @dataclass
 class Planned:

@@ -28,10 +28,9 @@ from vivace.models.gguf_file import GGUFFile, open_gguf
 FORMAT = 1
 """Raised whenever the converted layout changes, so that old caches are not read."""
 
-Kind = Literal["int8", "packed", "bf16", "fp32"]
+Kind = Literal["int8", "bf16", "fp32"]
 Array = NDArray[Any]
 Report = Callable[[str, float], None]
-Pack = Callable[[Array], dict[str, Array]]
 
 
 class Entry(Struct, frozen=True):
@@ -79,10 +78,14 @@ def load_weights(
 
 
 class Packer(Struct, frozen=True):
-    """How int8 matrices are laid out for kernels that want it: ``pack`` makes the arrays that replace ``q``."""
+    """How int8 matrices are laid out for kernels that want it.
+
+    ``pack`` makes the arrays that replace ``q``; ``join_gate_up`` decides the order of those matrices' rows.
+    """
 
     layout: str
-    pack: Pack
+    pack: Callable[[Array], dict[str, Array]]
+    join_gate_up: Callable[[Array, Array], Array]
 
 
 def bf16_bits(values: NDArray[np.float32]) -> NDArray[np.uint16]:
@@ -179,7 +182,8 @@ def _converted(source: GGUFFile, spec: ModelSpec, kind: Kind, packer: Packer | N
         k = unpermuted(read("attn_k.weight"), spec.kv_heads)
         yield from linear(into + "qkv", q, k, read("attn_v.weight"), bias=bias)
         yield from linear(into + "o", read("attn_output.weight"))
-        yield from linear(into + "gateup", read("ffn_gate.weight"), read("ffn_up.weight"))
+        gate, up = read("ffn_gate.weight"), read("ffn_up.weight")
+        yield from linear(into + "gateup", *([packer.join_gate_up(gate, up)] if packer else [gate, up]))
         yield from linear(into + "down", read("ffn_down.weight"))
 
 

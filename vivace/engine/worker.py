@@ -36,10 +36,11 @@ def main() -> None:
 
 def open_engine(config: m.EngineConfig, line: Line) -> Engine:
     """Load the model and say :class:`Ready`."""
-    runner, spec = load_runner(config, lambda stage, share: line.send(m.Loading(stage, share)))
+    limits = Limits()
+    runner, spec = load_runner(config, limits, lambda stage, share: line.send(m.Loading(stage, share)))
     kv_tokens = runner.kv_blocks * BLOCK
     window = min(config.window or spec.window, spec.window, kv_tokens)
-    engine = Engine(runner, window, Limits(), token_bytes(config), line.send)
+    engine = Engine(runner, window, limits, token_bytes(config), line.send)
     line.send(m.Ready(window, spec.vocab, kv_tokens, runner.detail))
     return engine
 

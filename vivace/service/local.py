@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Literal
 
 import msgspec
@@ -15,8 +15,8 @@ import msgspec
 from vivace.backends.base import Backend, End, EndReason, Run, Watch
 from vivace.backends.local import LocalBackend
 from vivace.errors import VivaceError
-from vivace.models.catalogue import find_model
-from vivace.models.store import model_path
+from vivace.models.catalogue import ModelInfo, find_model
+from vivace.models.store import is_present, model_path
 from vivace.protocol import events as ev
 from vivace.protocol.contracts import Final, ModelCard, Principal, StopReason
 from vivace.protocol.items import (
@@ -33,6 +33,8 @@ from vivace.protocol.items import (
 from vivace.protocol.requests import ResponseRequest
 from vivace.settings import Settings
 
+Pull = Callable[[ModelInfo, Settings], None]
+
 _STATUS: dict[EndReason, Literal["completed", "incomplete", "failed", "cancelled"]] = {
     "stop": "completed",
     "length": "incomplete",
@@ -43,11 +45,16 @@ _STATUS: dict[EndReason, Literal["completed", "incomplete", "failed", "cancelled
 
 
 class LocalService:
-    """Answers with the models of the catalogue. ``watch`` is told what loading does."""
+    """Answers with the models of the catalogue.
 
-    def __init__(self, settings: Settings, watch: Watch = lambda stage, share: None) -> None:
+    ``watch`` is told what loading does. ``pull`` fetches a model whose file is not here; without it such a model is
+    refused.
+    """
+
+    def __init__(self, settings: Settings, watch: Watch = lambda stage, share: None, pull: Pull | None = None) -> None:
         self.settings = settings
         self.watch = watch
+        self.pull = pull
         self._backends: dict[str, Backend] = {}
         self._cards: dict[str, ModelCard] = {}
         self._opening = asyncio.Lock()
@@ -56,6 +63,8 @@ class LocalService:
         async with self._opening:
             if model not in self._backends:
                 info = find_model(model, self.settings)
+                if self.pull is not None and not is_present(info, self.settings):
+                    await asyncio.to_thread(self.pull, info, self.settings)
                 self._backends[model] = LocalBackend(info, model_path(info, self.settings), self.settings)
             # Asked each time: an engine that crashed is started again here.
             self._cards[model] = await self._backends[model].open(self.watch)

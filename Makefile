@@ -1,0 +1,36 @@
+# make demo: see an edit in a minute.  make test: everything that CI checks.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint format clean
+
+$(STAMP): pyproject.toml setup.py $(wildcard vivace/engine/native/src/*) vivace/engine/native/vivace_native.h
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+demo: $(STAMP)
+	@$(BIN)/vivace models pull coder-0.5b
+	@rm -rf build/demo && mkdir -p build && cp -r examples/demo build/demo
+	@cd build/demo && echo && echo '$$ vivace edit inventory.py "Rename the method total_price to total_cost everywhere."' \
+	  && ../../$(BIN)/vivace edit --yes inventory.py "Rename the method total_price to total_cost everywhere."
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	$(BIN)/python -m pytest --durations=10
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build *.egg-info
+	find vivace -name '*.so' -delete

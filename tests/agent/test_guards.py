@@ -1,0 +1,174 @@
+"""Guards and syntax: what they refuse, and that they let the reference answers of all tasks through."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from vivace.agent.applier import make_patch
+from vivace.agent.attempt import Attempt
+from vivace.agent.dialect import Ask
+from vivace.agent.guards import lost_code
+from vivace.agent.plan import LONG_FILE
+from vivace.agent.regions import named
+from vivace.agent.reply import Reply, ReplyParser
+from vivace.agent.syntax import compare
+from vivace.agent.verdict import Verdict, judge
+from vivace.agent.workspace import SourceFile
+
+TASKS = Path(os.environ.get("VIVACE_TASKS", Path(__file__).parents[2].parent / "shared" / "data" / "tasks"))
+
+
+def source(text: str, name: str = "a.py") -> SourceFile:
+    return SourceFile(Path(name), name, text.encode())
+
+
+def lost(before: str, after: str, instruction: str = "fix it", name: str = "a.py") -> str:
+    return lost_code(make_patch(source(before, name), after), instruction)
+
+
+def answered(ask: Ask, code: str) -> Verdict:
+    return judge(ask, Attempt(reply=Reply("closed", code)))
+
+
+BODY = "def f(x):\n    a = 1\n    b = 2\n    return a + b + x\n\n\ndef g():\n    return 1\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "    # ... existing code ...",
+        "    # rest of the code unchanged",
+        "    # ...",
+        "    # The rest of the function remains the same",
+        "    # unchanged",
+        "    # other methods here",
+        "    # your code here",
+        "    ...",
+        "    # … (omitted)",
+    ],
+)
+def test_a_line_that_stands_for_code_is_refused(line: str) -> None:
+    after = BODY.replace("    a = 1\n    b = 2\n    return a + b + x\n", line + "\n")
+    assert "leaves code out" in lost(BODY, after)
+    assert not lost(after, after + "x = 1\n"), "it was there before"
+
+
+def test_a_line_comment_of_other_languages_is_refused() -> None:
+    assert lost("int f() {\n  a();\n  b();\n}\n", "int f() {\n  // ... existing code ...\n}\n", name="a.c")
+    assert lost("a\nb\nc\n", "<!-- rest of the file unchanged -->\n", name="a.html")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "# the rest of the items are sorted",
+        "# keep the same order",
+        "x = ...",
+        "# here be dragons",
+        "# returns other code",
+    ],
+)
+def test_honest_comments_pass(line: str) -> None:
+    assert not lost(BODY, line + "\n" + BODY)
+
+
+def test_an_ellipsis_as_a_new_body_passes() -> None:
+    assert not lost(BODY, BODY + "\n\nclass P(Protocol):\n    def h(self) -> int:\n        ...\n")
+
+
+def test_definitions_may_not_vanish_unasked() -> None:
+    without = BODY.split("\n\n\n")[0] + "\n"
+    assert "g would be lost" in lost(BODY, without)
+    assert not lost(BODY, without, "delete the function g")
+    assert not lost(BODY, BODY.replace("def g", "def h"), "use a better name")
+    klass = "class A:\n    def f(self):\n        pass\n\n    def g(self):\n        pass\n"
+    assert "A.g would be lost" in lost(klass, klass.split("\n\n")[0] + "\n")
+
+
+def test_definitions_of_other_languages_count_too() -> None:
+    go = "package m\n\nfunc A() {}\n\nfunc B() {}\n"
+    assert "B would be lost" in lost(go, "package m\n\nfunc A() {}\n", name="a.go")
+
+
+def test_sizes_beyond_reason_are_refused() -> None:
+    long = "".join(f"x{n} = {n}\n" for n in range(100))
+    assert "shrink" in lost(long, "x0 = 0\n")
+    assert "empty" in lost("x = 1\n", "")
+    assert "grow" in lost(long, long + "".join(f"y{n} = {n}\n" for n in range(300)))
+    assert "repeats" in lost("x = 1\n", "x = 1\n" + "print('again')\n" * 60)
+    assert not lost("x = 1\n", "x = 1\n" + "".join(f"y{n} = {n}\n" for n in range(100)))
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("a.py", "x = 1\n", "x = = 1\n"),
+        ("a.js", "let x = 1;\n", "let x = ;{\n"),
+        ("a.ts", "let x: number = 1;\n", "let x: = {\n"),
+        ("a.tsx", "const a = <p>x</p>;\n", "const a = <p>x</q>;(\n"),
+        ("a.go", "package m\n", "package m\nfunc {\n"),
+        ("a.rs", "fn f() {}\n", "fn f( {}\n"),
+        ("a.java", "class A {}\n", "class A {\n"),
+        ("a.c", "int f(void) { return 1; }\n", "int f(void) { return 1; \n"),
+        ("a.h", "class A { public: int f(); };\n", "class A { public: int f(; };\n"),
+        ("a.cpp", "class A {};\n", "class A {;\n"),
+        ("a.json", '{"a": 1}\n', '{"a": 1,}\n'),
+        ("a.sh", "if true; then echo; fi\n", "if true; then echo\n"),
+        ("a.toml", "a = 1\n", "a = \n"),
+        ("tool", "#!/usr/bin/env python3\nx = 1\n", "#!/usr/bin/env python3\nx =\n"),
+    ],
+)
+def test_syntax_is_judged_only_when_it_was_sound_before(name: str, good: str, bad: str) -> None:
+    assert compare(name, good, good).fault == ""
+    assert compare(name, good, bad).fault
+    broken = compare(name, bad, bad)
+    assert not broken.checked and not broken.fault and "before" in broken.note
+
+
+def test_an_unknown_language_is_said_to_be_unchecked() -> None:
+    assert compare("a.xyz", "x", "y").note == "no syntax check for this kind of file"
+
+
+def test_warnings_of_the_compiler_stay_silent(recwarn: pytest.WarningsRecorder) -> None:
+    assert compare("a.py", "x = 1\n", "x = '\\d' is 1\n").checked
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("name", ["edit", "repair", "long_edit"])
+def test_no_reference_answer_is_refused(name: str) -> None:
+    path = TASKS / f"{name}.jsonl"
+    if not path.exists():
+        pytest.skip(f"no task data at {TASKS} (set VIVACE_TASKS)")
+    refused = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        task = json.loads(line)
+        ask = Ask(source(task["before"], task["path"]), task["instruction"])
+        verdict = answered(ask, task["reference"])
+        if not verdict.patch:
+            refused.append((task["id"], verdict.reason))
+        assert answered(ask, task["before"]).unchanged
+        parser = ReplyParser(ask.fence)
+        parser.feed(f"{ask.fence}python\n{task['reference']}{ask.fence}")
+        assert parser.finish() == Reply("closed", task["reference"]), task["id"]
+    assert refused == []
+
+
+def test_long_tasks_are_edited_in_the_right_region_and_nowhere_else() -> None:
+    path = TASKS / "long_edit.jsonl"
+    if not path.exists():
+        pytest.skip(f"no task data at {TASKS} (set VIVACE_TASKS)")
+    for line in path.read_text(encoding="utf-8").splitlines():
+        task = json.loads(line)
+        file = source(task["before"], task["path"])
+        region = named(file, task["instruction"])
+        if region is None:
+            continue
+        first, last = task["region"]["start_line"] - 1, task["region"]["end_line"]
+        assert first <= region.start and region.end <= last, task["id"]
+        ask = Ask(file, task["instruction"], region)
+        assert answered(ask, ask.shown).unchanged, task["id"]
+        assert len(file.lines) <= LONG_FILE or len(ask.prompt) < len(file.text)

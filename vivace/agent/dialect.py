@@ -1,0 +1,91 @@
+"""What the model is asked and how its answer is read: a whole file, or a whole function or class, in one code fence.
+
+Prompts are short, since every token of them is prefilled. The file comes before the instruction, so that the next
+instruction on the same file finds its beginning in the prefix cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from vivace.agent.definitions import Definition
+from vivace.agent.languages import language_of
+from vivace.agent.regions import cut_out, put_back, surroundings
+from vivace.agent.reply import fence_for
+from vivace.agent.workspace import SourceFile
+from vivace.protocol.requests import Prediction, ResponseRequest
+
+SYSTEM = (
+    "You edit code. Reply with the complete updated code in one code block and nothing else. "
+    "Change only what the instruction asks for; copy every other line exactly."
+)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One question to the model. ``region`` is ``None`` for the whole file."""
+
+    source: SourceFile
+    instruction: str
+    region: Definition | None = None
+
+    @property
+    def kind(self) -> Literal["whole", "region"]:
+        return "region" if self.region else "whole"
+
+    @property
+    def shown(self) -> str:
+        """The code that the model rewrites, ending in a newline."""
+        if self.region:
+            return cut_out(self.source, self.region)
+        text = self.source.text
+        return text if text.endswith("\n") or not text else text + "\n"
+
+    @property
+    def fence(self) -> str:
+        return fence_for(self.shown)
+
+    @property
+    def block(self) -> str:
+        """The code in its fence: how it is shown, and what the answer will mostly be."""
+        return f"{self.fence}{language_of(self.source.name, self.source.text)}\n{self.shown}{self.fence}"
+
+    @property
+    def prompt(self) -> str:
+        opening = self.block.split("\n", 1)[0]
+        if self.region:
+            lean = surroundings(self.source, self.region)
+            around = f" (elsewhere in the file: {', '.join(f'`{line}`' for line in lean)})" if lean else ""
+            what, end = f"`{self.region.qualname}` of {self.source.name}{around}", f"`{self.region.name}`"
+        else:
+            what, end = self.source.name, "file"
+        closing = f", closed by {self.fence}" if len(self.fence) > 3 else ""
+        return (
+            f"{what}:\n{self.block}\n\n{self.instruction}\n\n"
+            f"Reply with the whole updated {end} in one {opening} block{closing}."
+        )
+
+    def request(self, model: str, *, takes_reference: bool = True) -> ResponseRequest:
+        """The request without its sampling settings."""
+        return ResponseRequest(
+            model=model,
+            input=self.prompt,
+            instructions=SYSTEM,
+            prediction=Prediction(self.block) if takes_reference and self.shown else None,
+        )
+
+    def whole(self, code: str) -> str:
+        """The text of the whole file that the answer's code stands for."""
+        if self.region:
+            return put_back(self.source, self.region, code)
+        return _settle(self.source.text, code)
+
+
+def _settle(old: str, new: str) -> str:
+    """Blank lines at both ends stay as they were: models drop or add them without being asked."""
+    bare = new.strip("\n")
+    if not bare:
+        return "" if old.strip("\n") else old
+    head = old[: len(old) - len(old.lstrip("\n"))]
+    return head + bare + (old[len(old.rstrip("\n")) :] or "\n")

@@ -1,0 +1,160 @@
+"""The edit turn: read, plan, ask, judge, choose. It never writes; :func:`apply` does, when the person agrees."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from vivace.agent.attempt import Attempt, ask
+from vivace.agent.plan import Plan, make_plan
+from vivace.agent.result import Began, EditEvent, EditRequest, EditResult, FileOutcome, Lines, Opened, Settled
+from vivace.agent.verdict import Verdict, judge
+from vivace.agent.workspace import SourceFile, Workspace, write_all
+from vivace.errors import UsageError, VivaceError
+from vivace.protocol.contracts import Service
+from vivace.protocol.requests import ResponseRequest
+
+SAMPLED = 0.6
+"""Temperature of candidates beyond the first."""
+RESAMPLED = 0.7
+"""Least temperature of the second round."""
+RESAMPLE_SEED = 1_000_003
+"""Seeds of the second round start this far from those of the first."""
+
+Listener = Callable[[EditEvent], None]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An answer and what it is worth."""
+
+    index: int
+    attempt: Attempt
+    verdict: Verdict
+
+
+def read_sources(request: EditRequest) -> list[SourceFile]:
+    """Everything that can be refused without a model; raises :class:`UsageError`."""
+    if request.candidates < 1:
+        raise UsageError("--candidates takes 1 or more", param="candidates")
+    if request.temperature is not None and not 0 <= request.temperature <= 2:
+        raise UsageError("--temperature takes 0 to 2", param="temperature")
+    if not request.paths:
+        raise UsageError("no file was named", param="path")
+    return Workspace(request.root).read_all(request.paths)
+
+
+async def edit(service: Service, request: EditRequest, sources: list[SourceFile], on_event: Listener) -> EditResult:
+    """Run one turn. Raises :class:`VivaceError` for a file that cannot be planned and for a service that fails."""
+    card = await service.open(request.model)
+    on_event(Opened(card))
+    ready = time.perf_counter()
+    plans = [await make_plan(service, card, source, request.instruction) for source in sources]
+    result = EditResult(card, [])
+    for plan in plans:
+        outcome = FileOutcome(plan.ask.source)
+        result.files.append(outcome)
+        base = plan.ask.request(card.name, takes_reference=card.takes_reference)
+        base.max_output_tokens = plan.max_output_tokens
+        for again in (False, True):
+            on_event(_began(plan, outcome))
+            await _round(service, plan, _requests(base, request, again=again), outcome, on_event)
+            # Resampling, not reflection: small models do not mend an answer that they are told is wrong.
+            if outcome.status == "changed" or outcome.attempts[-1].lost:
+                break
+        on_event(Settled(outcome))
+        if outcome.status == "refused":  # all or none: the rest would be for nothing
+            break
+    result.seconds = time.perf_counter() - ready
+    return result
+
+
+def apply(result: EditResult, interrupted: threading.Event | None = None) -> None:
+    """Write what the turn came to: every file or none. Arguments and errors as for ``workspace.write_all``."""
+    write_all([(patch.source, patch.data) for patch in result.patches], interrupted)
+
+
+def _requests(base: ResponseRequest, request: EditRequest, *, again: bool) -> list[ResponseRequest]:
+    """One request per candidate: the first greedy, the others sampled; the second round all sampled."""
+    made = []
+    for n in range(request.candidates):
+        temperature = request.temperature if request.temperature is not None else SAMPLED if n else 0.0
+        if n and not temperature:
+            temperature = SAMPLED  # the same greedy answer twice is no second candidate
+        seed = request.seed + n
+        if again:
+            temperature, seed = max(temperature, RESAMPLED), seed + RESAMPLE_SEED
+        top_p = 0.95 if temperature else None
+        made.append(msgspec.structs.replace(base, temperature=temperature, seed=seed, top_p=top_p))
+    return made
+
+
+async def _round(
+    service: Service, plan: Plan, requests: list[ResponseRequest], outcome: FileOutcome, on_event: Listener
+) -> None:
+    """Ask all candidates at once; settle ``outcome`` on the smallest valid diff, the lowest index in a tie."""
+    attempts = [Attempt() for _ in requests]
+    outcome.attempts += attempts
+    tasks = [
+        asyncio.create_task(_candidate(service, plan, request, n, attempts[n], on_event))
+        for n, request in enumerate(requests)
+    ]
+    done: dict[int, Candidate] = {}
+    try:
+        for finished in asyncio.as_completed(tasks):
+            candidate = await finished
+            done[candidate.index] = candidate
+            best = _best(done)
+            # No diff is smaller than one line, and only a lower index wins a tie.
+            if best and _size(best) == 1 and all(n in done for n in range(best.index)):
+                break
+    finally:
+        for task in tasks:
+            task.cancel("lost_race" if _best(done) else None)
+        await asyncio.gather(*tasks, return_exceptions=True)
+    _settle(outcome, [done[n] for n in sorted(done)], _best(done))
+
+
+def _settle(outcome: FileOutcome, candidates: list[Candidate], best: Candidate | None) -> None:
+    if best:
+        outcome.status, outcome.patch = "changed", best.verdict.patch
+        outcome.winner, outcome.reason = best.attempt, best.verdict.note
+        return
+    if all(candidate.attempt.lost for candidate in candidates):
+        raise VivaceError(candidates[0].attempt.failure, hint="Nothing was written.", code="generation_failed")
+    unchanged = [candidate.attempt for candidate in candidates if candidate.verdict.unchanged]
+    outcome.winner = unchanged[0] if unchanged else outcome.winner
+    outcome.status = "unchanged" if outcome.winner else "refused"
+    reasons = [outcome.reason] if outcome.reason else []
+    reasons += [candidate.verdict.reason for candidate in candidates]
+    outcome.reason = "; then ".join(dict.fromkeys(reasons))
+
+
+async def _candidate(
+    service: Service, plan: Plan, request: ResponseRequest, index: int, attempt: Attempt, on_event: Listener
+) -> Candidate:
+    def on_lines(lines: list[str]) -> None:
+        if index == 0:
+            on_event(Lines(lines))
+
+    await ask(service, request, attempt, plan.ask.fence, on_lines)
+    return Candidate(index, attempt, judge(plan.ask, attempt))
+
+
+def _began(plan: Plan, outcome: FileOutcome) -> Began:
+    region = plan.ask.region
+    return Began(plan.ask.source, plan.ask.shown.split("\n")[:-1], region.start if region else 0, outcome.reason)
+
+
+def _size(candidate: Candidate) -> int:
+    return candidate.verdict.patch.lines_changed if candidate.verdict.patch else 0
+
+
+def _best(done: dict[int, Candidate]) -> Candidate | None:
+    valid = [candidate for candidate in done.values() if candidate.verdict.patch]
+    return min(valid, key=lambda candidate: (_size(candidate), candidate.index), default=None)

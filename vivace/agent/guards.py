@@ -1,0 +1,127 @@
+"""Lost code: what a model drops although nobody asked. Each guard answers with a reason, or nothing.
+
+A whole-file reply replaces everything, so what it leaves out is deleted. Small models leave things out in three ways: a
+comment that stands for code, a definition that is not there any more, and a file that ends early or repeats itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from vivace.agent.applier import Patch
+from vivace.agent.definitions import Definition, definitions
+from vivace.agent.languages import language_of
+
+_REMOVES = re.compile(
+    r"\b(delet|remov|drop|renam|replac|merg|inlin|combin|convert|refactor|rewrit|restructur|simplif|extract|mov(e|ing)\b"
+    r"|eliminat|get rid|turn\w* .* into|instead of|without|unif|collapse|split|shorten|clean|reduce|only keep|strip)",
+    re.IGNORECASE,
+)
+_COMMENT = re.compile(r"^\s*(?:#|//|/\*+|\*|--|;|<!--|%|\"\"\")\s*(.*?)\s*(?:\*/|-->|\"\"\")?\s*$")
+_ELISION = re.compile(
+    r"^(?:\.\.\.|…)+$"
+    r"|(?:\.\.\.|…).*\b(rest|existing|unchanged|omitted|previous|remaining|other|same|code|here)\b"
+    r"|\b(rest|remainder) of (the |your |this )?(\w+ )?"
+    r"(code|file|class|function|method|module|implementation|program|script)"
+    r"|\b(existing|previous|original|remaining|other) (\w+ )?"
+    r"(code|functions?|methods?|class(es)?|implementation|definitions?)"
+    r"\b.*(\.\.\.|…|\bhere\b|\bunchanged\b|\bomitted\b|\b(remains?|stays?)\b|\bgoes\b|\bas before\b)"
+    r"|\b(code|functions?|methods?|everything|implementation) (\w+ )?(remains?|stays?|is|are) "
+    r"(the same|unchanged|as is)\b"
+    r"|^(unchanged|same as before|no changes?( needed)?|omitted( for brevity)?)\.?$"
+    r"|\bomitted for brevity\b"
+    r"|\b(your|actual) (code|implementation|logic) (goes )?here\b"
+    r"|\bimplementation goes here\b",
+    re.IGNORECASE,
+)
+_BARE = re.compile(r"^\s*(\.\.\.|…)\s*$")
+
+
+def lost_code(patch: Patch, instruction: str) -> str:
+    """Why this patch must not be applied; empty when nothing seems to be lost."""
+    return elided(patch) or shrunk_or_grown(patch, instruction) or vanished(patch, instruction)
+
+
+def elided(patch: Patch) -> str:
+    """A new line that stands for code that is not there."""
+    known = {line.strip() for line in patch.old}
+    for block in patch.blocks:
+        removed = sum(bool(line.strip()) for line in patch.old[block.i1 : block.i2])
+        for line in patch.new[block.j1 : block.j2]:
+            comment = _COMMENT.match(line)
+            stands_in = comment is not None and _ELISION.search(comment[1])
+            # A bare ellipsis is a body in Python; in place of several lines it is an omission.
+            if line.strip() not in known and (stands_in or (_BARE.match(line) and removed >= 2)):
+                return f"the reply leaves code out ({line.strip()!r} stands for it)"
+    return ""
+
+
+def shrunk_or_grown(patch: Patch, instruction: str) -> str:
+    """A size that no such instruction explains, or one line over and over."""
+    old = [line.strip() for line in patch.old if line.strip()]
+    new = [line.strip() for line in patch.new if line.strip()]
+    if old and not new:
+        return "the reply is empty"
+    share = 0.85 if _REMOVES.search(instruction) else 0.4
+    if len(old) - len(new) > max(15, share * len(old)):
+        return f"the file would shrink from {len(old)} to {len(new)} lines of code"
+    if len(new) - len(old) > max(150, len(old)):
+        return f"the file would grow from {len(old)} to {len(new)} lines of code"
+    more = Counter(line for line in new if len(line) >= 8)
+    more.subtract(line for line in old if len(line) >= 8)
+    for line, times in more.most_common(1):
+        if times > 20 and times > 0.3 * max(1, len(new) - len(old)):
+            return f"the reply repeats a line {times} times ({line[:60]!r})"
+    return ""
+
+
+def vanished(patch: Patch, instruction: str) -> str:
+    """Functions and classes that are gone although the instruction does not speak of it.
+
+    A name may go when the instruction names it, when it turns up in another scope (a move), or when another of its kind
+    appears in the same scope (a rename). A new class that the instruction names may swallow as many as it defines. An
+    instruction that removes, renames, merges or rewrites may lose up to half of the definitions.
+    """
+    before_text, after_text = patch.source.text, patch.text
+    language = language_of(patch.source.name, before_text)
+    before = definitions(language, before_text)
+    if not before:
+        return ""
+    after = definitions(language, after_text)
+    if after is None:  # not parseable: the syntax check decides
+        return ""
+    known, found = {d.qualname for d in before}, {d.qualname for d in after}
+    lost = list(_outermost([d for d in before if d.qualname not in found]))
+    if not lost:
+        return ""
+    new = [d for d in after if d.qualname not in known]
+    room = Counter((d.scope, d.kind) for d in new)
+    moved = {d.name for d in new}
+    asked = [d for d in new if d.kind == "class" and _names(instruction, d.name)]
+    swallowed = sum(d.scope == c.qualname or d is c for d in new for c in asked)
+    unexplained = []
+    for definition in lost:
+        slot = (definition.scope, definition.kind)
+        if room[slot] > 0:
+            room[slot] -= 1
+        elif definition.name not in moved and not _names(instruction, definition.name):
+            unexplained.append(definition)
+    allowed = max(swallowed, len(before) // 2 if _REMOVES.search(instruction) else 0)
+    if len(unexplained) <= allowed:
+        return ""
+    names = ", ".join(d.qualname for d in unexplained[:3]) + (" and more" if len(unexplained) > 3 else "")
+    return f"{names} would be lost"
+
+
+def _names(instruction: str, name: str) -> bool:
+    return re.search(rf"\b{re.escape(name)}\b", instruction) is not None
+
+
+def _outermost(lost: list[Definition]) -> Iterator[Definition]:
+    gone: set[str] = set()
+    for definition in lost:
+        if definition.scope not in gone:
+            yield definition
+        gone.add(definition.qualname)

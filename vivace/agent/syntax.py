@@ -1,0 +1,102 @@
+"""Does the file still parse? Checked before and after; only what was fine and is now broken counts.
+
+Nothing is ever executed: Python is compiled and thrown away, JSON and TOML are read, the rest goes through tree-sitter.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vivace.agent.languages import language_of, parse_tree
+
+
+@dataclass(frozen=True)
+class Syntax:
+    """``fault`` says what broke. When ``checked`` is false, ``note`` says why nothing can be said."""
+
+    checked: bool
+    fault: str = ""
+    note: str = ""
+
+
+Checker = Callable[[str], "str | None"]
+"""Text -> the fault, an empty string when there is none, or ``None`` when this checker cannot say."""
+
+
+def compare(name: str, before: str, after: str) -> Syntax:
+    """Judge ``after`` by the first checker that finds ``before`` sound."""
+    language = language_of(name, before)
+    broken = ""
+    for checker in _checkers(language):
+        fault = checker(before)
+        if fault is None:
+            continue
+        if fault:
+            broken = fault
+            continue
+        return Syntax(checked=True, fault=checker(after) or "")
+    if broken:
+        return Syntax(checked=False, note=f"did not parse before the edit either ({broken})")
+    return Syntax(checked=False, note=f"no syntax check for {language or 'this kind of file'}")
+
+
+def _checkers(language: str) -> list[Checker]:
+    if language == "python":
+        return [_python]
+    if language == "toml":
+        return [_toml]
+    tree: list[Checker] = [lambda text: _tree(language, text)]
+    if language == "json":
+        return [_json, *tree]
+    if language == "c":  # a .h file may hold C++
+        return [*tree, lambda text: _tree("cpp", text)]
+    return tree
+
+
+def _python(text: str) -> str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            compile(text, "<edit>", "exec", dont_inherit=True)
+        except SyntaxError as error:
+            return f"line {error.lineno}: {error.msg}"
+        except (ValueError, RecursionError, MemoryError, OverflowError) as error:
+            return str(error) or type(error).__name__
+    return ""
+
+
+def _json(text: str) -> str:
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        return f"line {error.lineno}: {error.msg}"
+    except RecursionError:
+        return "nested too deeply"
+    return ""
+
+
+def _toml(text: str) -> str:
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        return str(error)
+    except RecursionError:
+        return "nested too deeply"
+    return ""
+
+
+def _tree(language: str, text: str) -> str | None:
+    tree = parse_tree(language, text)
+    if tree is None:
+        return None
+    node = tree.root_node
+    if not node.has_error:
+        return ""
+    while not (node.is_error or node.is_missing):
+        node = next(child for child in node.children if child.has_error or child.is_missing)
+    what = f"{node.type} is missing" if node.is_missing else "cannot be parsed"
+    return f"line {node.start_point[0] + 1}: {what}"

@@ -1,0 +1,96 @@
+"""The command: composes the rooms. Each command does little more than hand its options to one of them."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vivace import __version__
+from vivace.errors import VivaceError
+from vivace.models.commands import models_app
+from vivace.settings import Settings
+from vivace.ui.clock import process_started
+from vivace.ui.edit_command import INTERRUPTED, EditOptions, run_edit, split_arguments
+
+if TYPE_CHECKING:
+    from vivace.models.catalogue import ModelInfo
+    from vivace.service.local import LocalService
+
+app = typer.Typer(
+    name="vivace",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Code edits at the speed of thought, from open models on your own machine.",
+)
+app.add_typer(models_app, name="models")
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        print(f"vivace {__version__}")
+        raise typer.Exit
+    context.obj = Settings()
+
+
+@app.command()
+def edit(
+    context: typer.Context,
+    arguments: Annotated[
+        list[str], typer.Argument(metavar='PATH... "INSTRUCTION"', help="The files, then what to do with them.")
+    ],
+    model: Annotated[str, typer.Option(help="A name from 'vivace models list'.")] = "coder-0.5b",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Apply without asking.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Show the diff, write nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, on failure too.")] = False,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same edit.")] = 0,
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            max=2.0,
+            help="0 takes the likeliest token; candidates after the first "
+            "are sampled at 0.6 unless this says otherwise.",
+        ),
+    ] = None,
+    candidates: Annotated[int, typer.Option(min=1, max=16, help="Attempts made at once; the best one is taken.")] = 1,
+) -> None:
+    """Edit files by one instruction: show the diff, ask, write."""
+    options = EditOptions(
+        model=model, yes=yes, dry_run=dry_run, json=as_json, seed=seed, temperature=temperature, candidates=candidates
+    )
+    paths, instruction = split_arguments(arguments)
+    raise typer.Exit(run_edit(_local_service, paths, instruction, options, context.obj, process_started()))
+
+
+def main() -> None:
+    """Entry point; errors that a user can understand are told in words, with their exit code."""
+    try:
+        app()
+    except VivaceError as error:
+        print(f"vivace: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def _local_service(settings: Settings) -> LocalService:
+    from vivace.service.local import LocalService
+    from vivace.ui.loading import LoadingLine
+
+    return LocalService(settings, pull=_pull, watch=LoadingLine())
+
+
+def _pull(info: ModelInfo, settings: Settings) -> None:
+    """Fetch a model that an edit needs and that is not here yet."""
+    from vivace.models.progress import show_progress
+    from vivace.models.pull import pull
+
+    with show_progress(info.name) as report:
+        pull(info, settings, "auto", report)

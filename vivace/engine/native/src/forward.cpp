@@ -1,0 +1,333 @@
+// One forward step. Every thread runs `step` from top to bottom; between two phases they meet at a barrier.
+#include <cmath>
+#include <ctime>
+
+#include "model.h"
+
+namespace vv {
+namespace {
+
+struct Step {
+    vv_model& m;
+    vv_kv& kv;
+    const vv_batch& b;
+    const volatile int32_t* abort;
+    double mark = 0;
+
+    // The thread-side view
+    const Kernels& k = *m.kernels;
+    const int rows = b.n_tokens;
+
+    bool aborted() const { return abort && *abort; }
+};
+
+double seconds_now() {
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return double(t.tv_sec) + double(t.tv_nsec) * 1e-9;
+}
+
+// End of a phase: all threads meet. Returns whether to go on.
+bool meet(Step& s, int thread, Phase phase) {
+    const bool stop = s.m.pool->barrier(s.abort);
+    if (thread == 0 && (s.m.config.flags & VV_FLAG_PROFILE)) {
+        const double t = seconds_now();
+        s.m.seconds[phase] += t - s.mark;
+        s.mark = t;
+    }
+    return !stop;
+}
+
+// Work in pieces of `grain`, shared out as the threads come.
+template <class Fn>
+void share(Step& s, int thread, int count, int grain, Fn&& fn) {
+    for (int piece = thread; piece * grain < count; piece = s.m.pool->claim()) {
+        const int end = (piece + 1) * grain;
+        fn(piece * grain, end < count ? end : count);
+    }
+}
+
+char* packed_row(const Step& s, char* a, int row, int k_steps) {
+    const int64_t lane = int64_t(row / 16) * k_steps * 16 + row % 16;
+    return a + lane * kStepK * s.k.a_elem;
+}
+
+int row_grain(const Step& s) {
+    const int grain = int(ceil_div(s.rows, s.m.pool->threads() * 4));
+    return grain < 16 ? grain : 16;
+}
+
+Gemm product(const Step& s, const vv_linear& l, Epilogue kind, float* out, int64_t ld) {
+    Gemm g{};
+    g.a = s.m.a;
+    g.a_scale = s.m.a_scale;
+    g.rows = s.rows;
+    g.w = l.w;
+    g.w_scale = l.scale;
+    g.colsum = l.colsum;
+    g.bias = l.bias;
+    g.k_steps = int(ceil_div(l.k, kStepK));
+    g.n = l.n;
+    g.panels = int(ceil_div(l.n, kPanel));
+    g.kind = kind;
+    g.out = out;
+    g.ld = ld;
+    return g;
+}
+
+// Panels of one piece of work: even (gate and up belong together), about eight pieces a thread.
+int panel_grain(int panels, int threads) {
+    int grain = panels / (threads * 8) & ~1;
+    return grain < 2 ? 2 : (grain > 32 ? 32 : grain);
+}
+
+void run_product(Step& s, int thread, const Gemm& g, const int8_t* after, bool checks_abort = false) {
+    const int threads = s.m.pool->threads(), grain = panel_grain(g.panels, threads);
+    const int64_t piece_bytes = int64_t(grain) * g.k_steps * kTileBytes;
+    const Best best{s.m.best_value[size_t(thread)], s.m.best_index[size_t(thread)]};
+    int piece = thread;
+    while (piece * grain < g.panels) {
+        // Claimed ahead, so that its first panels can be prefetched.
+        const int next = s.m.pool->claim();
+        const int8_t* ahead = next * grain < g.panels ? g.w + next * piece_bytes : after;
+        const int end = (piece + 1) * grain;
+        if (checks_abort && s.aborted()) return;
+        s.k.gemm(g, piece * grain, end < g.panels ? end : g.panels, ahead, best);
+        piece = next;
+    }
+}
+
+// Where this thread will start in the product after the current one.
+const int8_t* first_piece(const Step& s, int thread, const vv_linear& l) {
+    const int panels = int(ceil_div(l.n, kPanel)), grain = panel_grain(panels, s.m.pool->threads());
+    return thread * grain < panels ? l.w + int64_t(thread) * grain * ceil_div(l.k, kStepK) * kTileBytes : nullptr;
+}
+
+void norm(Step& s, int thread, const float* weight) {
+    vv_model& m = s.m;
+    float* tmp = reinterpret_cast<float*>(m.scratch[size_t(thread)] + attention_scratch(m.d_pad));
+    share(s, thread, s.rows, row_grain(s), [&](int from, int to) {
+        for (int r = from; r < to; r++)
+            s.k.norm_quant(m.x + int64_t(r) * m.config.hidden, weight, m.config.hidden, m.k_hidden,
+                           float(m.config.rms_eps), packed_row(s, m.a, r, m.k_hidden), m.a_scale + r, tmp);
+    });
+}
+
+void quantize(Step& s, int thread, const float* x, int n, int k_steps) {
+    share(s, thread, s.rows, row_grain(s), [&](int from, int to) {
+        for (int r = from; r < to; r++)
+            s.k.quant(x + int64_t(r) * n, n, k_steps, packed_row(s, s.m.a, r, k_steps), s.m.a_scale + r);
+    });
+}
+
+void rope_and_cache(Step& s, int thread, int layer) {
+    vv_model& m = s.m;
+    const vv_config& c = m.config;
+    uint16_t* kv = reinterpret_cast<uint16_t*>(s.kv.memory.data()) + layer * s.kv.layer_elems;
+    HeadRow h{};
+    h.q_norm = m.layers[size_t(layer)].q_norm;
+    h.k_norm = m.layers[size_t(layer)].k_norm;
+    h.eps = float(c.rms_eps);
+    h.heads = c.heads;
+    h.kv_heads = c.kv_heads;
+    h.head_dim = c.head_dim;
+    h.d_pad = m.d_pad;
+    h.q_head_stride = m.q_head_stride;
+    h.rope.half = m.half;
+    h.rope.interleaved = c.rope_interleaved != 0;
+    share(s, thread, s.rows, row_grain(s), [&](int from, int to) {
+        int span = m.row_span[size_t(from)], first = from;
+        while (first > 0 && m.row_span[size_t(first) - 1] == span) first--;
+        for (int r = from; r < to; r++) {
+            if (m.row_span[size_t(r)] != span) span = m.row_span[size_t(r)], first = r;
+            const vv_span& sp = s.b.spans[span];
+            const int pos = sp.start + r - first;
+            h.qkv = m.qkv + r * m.qkv_ld;
+            h.rope.cos = m.cos + int64_t(pos) * m.half;
+            h.rope.sin = m.sin + int64_t(pos) * m.half;
+            h.q = m.q + int64_t(r) * m.group * m.d_pad;
+            h.kv = kv + sp.blocks[pos / kKvBlock] * s.kv.block_elems;
+            h.slot = pos % kKvBlock;
+            s.k.head_row(h);
+        }
+    });
+}
+
+void attention(Step& s, int thread, int layer) {
+    vv_model& m = s.m;
+    const vv_config& c = m.config;
+    const uint16_t* kv = reinterpret_cast<const uint16_t*>(s.kv.memory.data()) + layer * s.kv.layer_elems;
+    Attention a{};
+    a.group = m.group;
+    a.head_dim = c.head_dim;
+    a.d_pad = m.d_pad;
+    a.block_stride = s.kv.block_elems;
+    a.scale_log2e = float(1.4426950408889634 / std::sqrt(double(c.head_dim)));
+    a.ld = int64_t(c.heads) * c.head_dim;
+    const int tasks = m.task0[size_t(s.b.n_spans)];
+    int span = 0, first = 0;
+    for (int task = thread; task < tasks; task = m.pool->claim()) {
+        while (task >= m.task0[size_t(span) + 1]) first += s.b.spans[span++].rows;
+        const vv_span& sp = s.b.spans[span];
+        const int stacked = sp.rows * m.group, per_head = int(ceil_div(stacked, kQueryRows));
+        const int local = task - m.task0[size_t(span)], head = local / per_head, row0 = local % per_head * kQueryRows;
+        a.q = m.q + head * m.q_head_stride + int64_t(first) * m.group * m.d_pad;
+        a.start = sp.start;
+        a.blocks = sp.blocks;
+        a.kv = kv + int64_t(head) * 2 * kKvBlock * m.d_pad;
+        a.out = m.attn + first * a.ld + int64_t(head) * m.group * c.head_dim;
+        s.k.attention(a, row0, row0 + kQueryRows < stacked ? row0 + kQueryRows : stacked, m.scratch[size_t(thread)]);
+    }
+}
+
+// The rows whose logits are wanted, the arg-max ones first; final norm and head over those rows only.
+bool head(Step& s, int thread) {
+    vv_model& m = s.m;
+    const vv_batch& b = s.b;
+    const int wanted = b.n_argmax + b.n_logits;
+    float* tmp = reinterpret_cast<float*>(m.scratch[size_t(thread)] + attention_scratch(m.d_pad));
+    share(s, thread, wanted, 4, [&](int from, int to) {
+        for (int i = from; i < to; i++) {
+            const int r = i < b.n_argmax ? b.argmax_rows[i] : b.logit_rows[i - b.n_argmax];
+            s.k.norm_quant(m.x + int64_t(r) * m.config.hidden, m.final_norm, m.config.hidden, m.k_hidden,
+                           float(m.config.rms_eps), packed_row(s, m.a_head, i, m.k_hidden), m.head_scale + i, tmp);
+        }
+    });
+    for (int i = 0; i < b.n_argmax; i++) {
+        m.best_value[size_t(thread)][i] = -INFINITY;
+        m.best_index[size_t(thread)][i] = 0;
+    }
+    if (!meet(s, thread, kHeadNorm)) return false;
+    Gemm g = product(s, m.head, Epilogue::head, b.logits, m.config.vocab);
+    g.a = m.a_head;
+    g.a_scale = m.head_scale;
+    g.rows = wanted;
+    g.n_argmax = b.n_argmax;
+    run_product(s, thread, g, first_piece(s, thread, m.layers[0].qkv), true);
+    if (!meet(s, thread, kHead)) return false;
+    if (thread != 0) return true;
+    for (int i = 0; i < b.n_argmax; i++) {
+        float value = m.best_value[0][i];
+        int32_t index = m.best_index[0][i];
+        for (size_t t = 1; t < m.best_value.size(); t++) {
+            const float v = m.best_value[t][i];
+            const int32_t at = m.best_index[t][i];
+            if (v > value || (v == value && at < index)) value = v, index = at;
+        }
+        b.argmax[i] = index;
+        if (b.argmax_logit) b.argmax_logit[i] = value;
+    }
+    return true;
+}
+
+bool layer(Step& s, int thread, int i) {
+    vv_model& m = s.m;
+    const vv_config& c = m.config;
+    const vv_layer& w = m.layers[size_t(i)];
+    const vv_linear& after = i + 1 < c.layers ? m.layers[size_t(i) + 1].qkv : m.head;
+
+    norm(s, thread, w.attn_norm);
+    if (!meet(s, thread, kAttnNorm)) return false;
+    run_product(s, thread, product(s, w.qkv, Epilogue::store, m.qkv, m.qkv_ld), first_piece(s, thread, w.o));
+    meet(s, thread, kQkv);
+    rope_and_cache(s, thread, i);
+    meet(s, thread, kRope);
+    attention(s, thread, i);
+    if (!meet(s, thread, kAttention)) return false;
+    quantize(s, thread, m.attn, c.heads * c.head_dim, m.k_attn);
+    meet(s, thread, kAttnQuant);
+    run_product(s, thread, product(s, w.o, Epilogue::add, m.x, c.hidden), first_piece(s, thread, w.gate_up));
+    meet(s, thread, kOut);
+    norm(s, thread, w.ffn_norm);
+    meet(s, thread, kFfnNorm);
+    run_product(s, thread, product(s, w.gate_up, Epilogue::silu_mul, m.h, m.h_ld), first_piece(s, thread, w.down));
+    if (!meet(s, thread, kGateUp)) return false;
+    quantize(s, thread, m.h, c.ffn, m.k_ffn);
+    meet(s, thread, kFfnQuant);
+    run_product(s, thread, product(s, w.down, Epilogue::add, m.x, c.hidden), first_piece(s, thread, after));
+    return meet(s, thread, kDown);
+}
+
+void step(void* context, int thread) {
+    Step& s = *static_cast<Step*>(context);
+    vv_model& m = s.m;
+    const int hidden = m.config.hidden;
+    if (thread == 0 && (m.config.flags & VV_FLAG_PROFILE)) s.mark = seconds_now();
+    s.k.thread_begin();
+    share(s, thread, s.rows, row_grain(s), [&](int from, int to) {
+        for (int r = from; r < to; r++)
+            s.k.embed(m.embed + int64_t(s.b.tokens[r]) * hidden, m.x + int64_t(r) * hidden, hidden);
+    });
+    bool going = meet(s, thread, kStart);
+    for (int i = 0; going && i < m.config.layers; i++) going = layer(s, thread, i);
+    if (going && s.b.n_argmax + s.b.n_logits > 0) going = head(s, thread);
+    s.k.thread_end();
+}
+
+void fill_rope(vv_model& m, int end) {
+    const double factor = m.config.rope_attn_factor != 0 ? m.config.rope_attn_factor : 1.0;
+    for (; m.rope_filled < end; m.rope_filled++)
+        for (int i = 0; i < m.half; i++) {
+            const double angle = m.rope_filled * m.inv_freq[size_t(i)];
+            m.cos[int64_t(m.rope_filled) * m.half + i] = float(std::cos(angle) * factor);
+            m.sin[int64_t(m.rope_filled) * m.half + i] = float(std::sin(angle) * factor);
+        }
+}
+
+bool rows_valid(const int32_t* rows, int count, int limit, const char* what) {
+    if (count < 0 || count > limit || (count > 0 && !rows)) return fail("%s: bad count %d", what, count), false;
+    for (int i = 0; i < count; i++)
+        if (rows[i] < 0 || rows[i] >= limit) return fail("%s: no row %d in the batch", what, rows[i]), false;
+    return true;
+}
+
+bool valid(const vv_model& m, const vv_kv& kv, const vv_batch& b) {
+    const vv_config& c = m.config;
+    if (b.n_tokens < 1 || b.n_tokens > c.max_rows || !b.tokens || !b.spans || b.n_spans < 1 || b.n_spans > b.n_tokens)
+        return fail("a batch needs 1..%d rows and at most as many spans; got %d rows, %d spans", c.max_rows, b.n_tokens,
+                    b.n_spans),
+               false;
+    for (int i = 0; i < b.n_tokens; i++)
+        if (b.tokens[i] < 0 || b.tokens[i] >= c.vocab)
+            return fail("token %d of row %d is outside the vocabulary", b.tokens[i], i), false;
+    int64_t rows = 0;
+    for (int i = 0; i < b.n_spans; i++) {
+        const vv_span& s = b.spans[i];
+        const int64_t end = int64_t(s.start) + s.rows;
+        if (s.rows < 1 || s.start < 0 || end > c.max_positions || !s.blocks)
+            return fail("span %d: start %d, %d rows do not fit %d positions", i, s.start, s.rows, c.max_positions), false;
+        for (int64_t j = 0; j < ceil_div(end, kKvBlock); j++)
+            if (s.blocks[j] < 0 || s.blocks[j] >= kv.blocks)
+                return fail("span %d: no KV block %d", i, s.blocks[j]), false;
+        rows += s.rows;
+    }
+    if (rows != b.n_tokens) return fail("the spans have %lld rows, the batch %d", (long long)rows, b.n_tokens), false;
+    if (!rows_valid(b.argmax_rows, b.n_argmax, b.n_tokens, "argmax_rows") ||
+        !rows_valid(b.logit_rows, b.n_logits, b.n_tokens, "logit_rows"))
+        return false;
+    if ((b.n_argmax && !b.argmax) || (b.n_logits && !b.logits)) return fail("an output array is missing"), false;
+    return true;
+}
+
+}  // namespace
+}  // namespace vv
+
+using namespace vv;
+
+extern "C" int32_t vv_forward(vv_model* model, vv_kv* kv, const vv_batch* batch, const volatile int32_t* abort) {
+    if (!model || !kv || !batch) return fail("a model, a KV memory and a batch are needed"), VV_EINVAL;
+    if (!valid(*model, *kv, *batch)) return VV_EINVAL;
+    int row = 0, task = 0, end = 0;
+    for (int i = 0; i < batch->n_spans; i++) {
+        const vv_span& s = batch->spans[i];
+        model->task0[size_t(i)] = task;
+        task += int(ceil_div(int64_t(s.rows) * model->group, kQueryRows)) * model->config.kv_heads;
+        for (int r = 0; r < s.rows; r++) model->row_span[size_t(row++)] = i;
+        if (s.start + s.rows > end) end = s.start + s.rows;
+    }
+    model->task0[size_t(batch->n_spans)] = task;
+    fill_rope(*model, end);
+    Step s{*model, *kv, *batch, abort};
+    model->pool->run(step, &s);
+    return abort && *abort ? VV_ABORTED : VV_OK;
+}

@@ -1,0 +1,77 @@
+// AVX-512 VNNI: vpdpbusd wants unsigned activations, so they are stored as value + 128 and 128 * sum(w) is taken off
+// the sums at the start.
+#include "kernels.h"
+#if defined(__AVX512VNNI__) && defined(__AVX512BW__) && defined(__AVX512VL__)
+#define VV_NS vv::avx512
+#define VV_ISA_NAME "avx512"
+#define VV_A_ELEM 1
+#define VV_A_XOR 0x80
+#include "simd.h"
+#include "rows.inl"
+
+namespace VV_NS {
+
+static void thread_begin() {}
+static void thread_end() {}
+
+// R rows x NT panels: 8 x 2 accumulators, so that each weight vector is used eight times
+template <int R, int NT>
+VV_INLINE void product_rows(const a_elem* a, int k_steps, const int8_t* b, int64_t b_next, const int32_t* colsum,
+                            int32_t* c, const char*& ahead, int& lines, int per_step) {
+    __m512i acc[R][NT];
+    for (int t = 0; t < NT; t++) {
+        __m512i start = _mm512_slli_epi32(_mm512_loadu_si512(colsum + t * 16), 7);
+        for (int r = 0; r < R; r++) acc[r][t] = _mm512_sub_epi32(_mm512_setzero_si512(), start);
+    }
+    for (int s = 0; s < k_steps; s++, a += 16 * kStepK, b += kTileBytes) {
+        const int count = lines < per_step ? lines : per_step;
+        for (int i = 0; i < count; i++) _mm_prefetch(ahead + i * 64, _MM_HINT_T1);
+        ahead += int64_t(count) * 64;
+        lines -= count;
+        for (int g = 0; g < 16; g++) {
+            __m512i w[NT];
+            for (int t = 0; t < NT; t++) w[t] = _mm512_loadu_si512(b + t * b_next + g * 64);
+            for (int r = 0; r < R; r++) {
+                int four;
+                std::memcpy(&four, a + r * kStepK + 4 * g, 4);
+                __m512i av = _mm512_set1_epi32(four);
+                for (int t = 0; t < NT; t++) acc[r][t] = _mm512_dpbusd_epi32(acc[r][t], av, w[t]);
+            }
+        }
+    }
+    for (int r = 0; r < R; r++)
+        for (int t = 0; t < NT; t++) _mm512_storeu_si512(c + r * 32 + t * 16, acc[r][t]);
+}
+
+template <int NT>
+static void product(const a_elem* a, int k_steps, int rows, const int8_t* b, int64_t b_next, const int32_t* colsum,
+                    int32_t* c, const char* ahead, int lines) {
+    const int passes = rows / 8 + (rows % 8 >= 4) + rows % 4;
+    const int per_step = int(ceil_div(lines, int64_t(k_steps) * passes));
+    for (int r = 0; r < rows;) {
+        const a_elem* ar = a + int64_t(r / 16) * k_steps * 16 * kStepK + (r % 16) * kStepK;
+        int32_t* cr = c + r * 32;
+        if (rows - r >= 8) {
+            product_rows<8, NT>(ar, k_steps, b, b_next, colsum, cr, ahead, lines, per_step);
+            r += 8;
+        } else if (rows - r >= 4) {
+            product_rows<4, NT>(ar, k_steps, b, b_next, colsum, cr, ahead, lines, per_step);
+            r += 4;
+        } else {
+            product_rows<1, NT>(ar, k_steps, b, b_next, colsum, cr, ahead, lines, per_step);
+            r += 1;
+        }
+    }
+}
+
+}  // namespace VV_NS
+
+#include "gemm.inl"
+#include "bf16_dot.inl"
+#include "attention.inl"
+#include "table.inl"
+
+const vv::Kernels* vv::kernels_avx512() { return &VV_NS::table; }
+#else
+const vv::Kernels* vv::kernels_avx512() { return nullptr; }
+#endif
