@@ -7,6 +7,9 @@ something else, the next tokens decide between three readings of what happened, 
 - *replace*: it stands for the reference's token, so the one after it comes next,
 - *insert*: it was added, so the reference's token still comes next.
 
+A short replacement is remembered and made in later drafts by itself, so that a rename costs its surprise once. Where
+the reference says nothing, what followed the same tokens earlier in the prompt or the output is proposed.
+
 A draft only ever changes speed. State belongs to one request.
 """
 
@@ -15,75 +18,163 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from vivace.engine.costs import Acceptance, CostCurve, best_width
+from vivace.engine.suffix import SuffixIndex
+
 AHEAD = 256
 """How far in front of the place of divergence a near match is looked for, in tokens."""
 BEHIND = 64
 """How far behind it: text that was repeated."""
+FAR = 4
+"""So many tokens in a row must agree before a place further away is believed: moved text."""
 SYNCED = 3
 """So many copied tokens in a row mean that the output copies again."""
-WIDTHS = {0: 7, 1: 15, 2: 31}
-"""Draft length by how many tokens speak for the cursor's place; more of them allow the full width."""
+LONGEST_RENAME = 6
+"""Tokens of a replacement that is remembered."""
 
 
 class Drafter:
-    """Drafts for one request from ``reference`` (token ids). An empty reference never drafts."""
+    """Drafts for one request.
 
-    def __init__(self, reference: Sequence[int]) -> None:
+    ``tokens`` is the request's own growing list of prompt and output, ``reference`` what the output will mostly be.
+    With ``enabled`` false nothing is ever proposed.
+    """
+
+    def __init__(self, tokens: list[int], reference: Sequence[int], enabled: bool = True) -> None:
+        self.tokens = tokens
         self.reference = list(reference)
         self.cursor = 0
-        self._evidence = SYNCED
+        self.enabled = enabled
+        self._run = SYNCED
+        """Tokens in a row that agreed with the reference; they speak for the cursor's place."""
         self._anchor = 0
+        self._home = 0
         self._tail: list[int] = []
+        self._renames: dict[int, tuple[list[int], list[int]]] = {}
+        self._path: list[tuple[int, int, int]] = []
+        """The reference's proposal: token, cursor after it, and the first token of the rename that made it, or -1."""
         self._places: dict[int, list[int]] = defaultdict(list)
         for place, token in enumerate(self.reference):
             self._places[token].append(place)
+        self._suffix = SuffixIndex(tokens)
+        self._acceptance = {
+            "copy": Acceptance(40, 1),
+            "resync": Acceptance(4, 1),
+            "guess": Acceptance(1, 2),
+            "suffix": Acceptance(2, 1),
+        }
+        self._source = "copy"
 
-    def propose(self, limit: int) -> list[int]:
-        """At most ``limit`` tokens that may come next."""
-        width = min(limit, WIDTHS.get(self._evidence, limit))
-        return self.reference[self.cursor : self.cursor + width]
+    def propose(self, limit: int, cost: CostCurve, rows: int = 0, tokens: int = 0) -> list[int]:
+        """At most ``limit`` tokens that may come next, as many as pay; see :func:`vivace.engine.costs.best_width`."""
+        self._path = []
+        if not self.enabled or limit <= 0:
+            return []
+        start = -1
+        self._source = "copy" if self._run >= SYNCED else "resync" if self._run else "guess"
+        if self.cursor >= len(self.reference):
+            self._source = "suffix"
+        if self._source in ("guess", "suffix"):
+            start = self._suffix.continuation()
+            if start >= 0 and self._odds("suffix") > self._odds("guess"):
+                self._source = "suffix"
+        if self._source == "suffix" and start < 0:
+            return []
+        width = best_width(self._odds(self._source), limit, cost, rows, tokens)
+        if not width:
+            self._acceptance[self._source].forget()
+            return []
+        if self._source == "suffix":
+            return self.tokens[start : start + width]
+        self._walk(width)
+        return [token for token, _, _ in self._path]
 
     def observe(self, new: Sequence[int], drafted: int, agreed: int) -> None:
         """Learn the tokens that were emitted after the last proposal, oldest first."""
-        if self.reference:
-            for token in new:
-                self._follow(token)
+        if drafted:
+            self._acceptance[self._source].learn(drafted, agreed)
+        if not self.reference:
+            return
+        for index, token in enumerate(new):
+            if index < len(self._path):
+                expected, after, rename = self._path[index]
+                if token == expected:
+                    self._copied(token, after)
+                    continue
+                if rename >= 0:
+                    self._renames.pop(rename, None)
+                self._path = []
+            self._follow(token)
+
+    def _odds(self, source: str) -> float:
+        return self._acceptance[source].probability
+
+    def _walk(self, width: int) -> None:
+        """The next ``width`` tokens of the reference with the learned replacements made."""
+        place = self.cursor
+        while len(self._path) < width and place < len(self.reference):
+            token = self.reference[place]
+            old, new = self._renames.get(token, ([], []))
+            # Right after a surprise the plain text is proposed: the replacement has just been made or refused.
+            if old and self._run and self.reference[place : place + len(old)] == old:
+                for index, mapped in enumerate(new):
+                    # Inside a replacement the cursor stays in front of it.
+                    self._path.append((mapped, place + len(old) if index == len(new) - 1 else place, token))
+                place += len(old)
+            else:
+                place += 1
+                self._path.append((token, place, -1))
+        del self._path[width:]
+
+    def _copied(self, token: int, cursor: int) -> None:
+        self.cursor = cursor
+        self._run += 1
+        if not self._tail:
+            return
+        self._tail.append(token)
+        if self._run >= SYNCED:
+            self._close_hunk()
+
+    def _close_hunk(self) -> None:
+        """The output copies again: what stands between the anchor and here was replaced."""
+        new = self._tail[: len(self._tail) - self._run]
+        old = self.reference[self._anchor : self.cursor - self._run]
+        self._tail.clear()
+        if 0 < len(old) <= LONGEST_RENAME and 0 < len(new) <= LONGEST_RENAME and old[0] != new[0]:
+            self._renames[old[0]] = (old, new)
 
     def _follow(self, token: int) -> None:
         if self.cursor < len(self.reference) and self.reference[self.cursor] == token:
-            self.cursor += 1
-            self._evidence += 1
-            if self._evidence >= SYNCED:
-                self._tail.clear()
-            else:
-                self._tail.append(token)
+            self._copied(token, self.cursor + 1)
             return
         if not self._tail:
+            # A place of long agreement is where the output comes back to after text that was moved.
+            self._home = self._anchor if abs(self.cursor - self._anchor) < FAR else self.cursor
             self._anchor = self.cursor
         self._tail.append(token)
-        self.cursor, self._evidence = self._resume(token)
+        self.cursor, self._run = self._resume(token)
 
     def _resume(self, token: int) -> tuple[int, int]:
         """Where the reference goes on after ``token``, and how many tokens speak for that place."""
         best_score, best, evidence = 0.0, -1, 0
-        near = 0
-        for place in self._places.get(token, ()):
-            distance = place - self._anchor
-            length = self._match_length(place)
-            if not -BEHIND <= distance <= AHEAD and length < 4:
+        places = self._places.get(token, ())
+        for place in places:
+            length = self._agreement(place)
+            distance = min(abs(place - self._anchor), abs(place - self._home))
+            near = -BEHIND <= place - self._anchor <= AHEAD or -BEHIND <= place - self._home <= AHEAD
+            if not near and length < FAR:
                 continue
-            near += 1
-            score = length - abs(distance) / AHEAD
+            score = length - distance / AHEAD
             if score > best_score:
                 best_score, best, evidence = score, place + 1, length
-        if best >= 0 and (evidence > 1 or near <= 2 or best - self._anchor <= 16):
+        if best >= 0 and (evidence > 1 or len(places) <= 2 or abs(best - self._anchor) <= 16):
             return best, evidence
         # No trace of the token: the first one probably replaces, a longer run probably inserts.
         if len(self._tail) == 1:
             return min(self._anchor + 1, len(self.reference)), 0
         return self._anchor, 0
 
-    def _match_length(self, place: int) -> int:
+    def _agreement(self, place: int) -> int:
         """How many of the last tokens since the divergence equal the reference's up to ``place``."""
         limit = min(len(self._tail), place + 1)
         length = 0

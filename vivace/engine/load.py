@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vivace.engine.costs import CostCurve
 from vivace.engine.kv import BLOCK
 from vivace.engine.messages import EngineConfig
-from vivace.engine.runner import Runner
+from vivace.engine.runner import AbortFlag, Runner, Span
 from vivace.engine.scheduler import Limits
 from vivace.engine.spec import ModelSpec
 from vivace.engine.weights import Kind, Report, load_weights
@@ -98,6 +100,20 @@ def default_threads() -> int:
     except OSError:
         twins = False
     return max(1, cores // 2 if twins else cores)
+
+
+def measure_costs(runner: Runner, limits: Limits) -> CostCurve:
+    """The cost of verification passes on this machine: each width twice, the faster one counts. The KV is empty yet."""
+    points = {}
+    for rows in (1, 16, 32, 64, limits.draft + 1):
+        blocks = list(range(-(-rows // BLOCK)))
+        taken = []
+        for _ in range(2):
+            started = time.perf_counter()
+            runner.forward([Span([0] * rows, 0, blocks, rows)], AbortFlag())
+            taken.append(time.perf_counter() - started)
+        points[rows] = min(taken)
+    return CostCurve(points)
 
 
 def token_bytes(config: EngineConfig) -> Callable[[int], bytes]:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
 from vivace.engine import messages as m
+from vivace.engine.costs import CostCurve
 from vivace.engine.kv import BlockTable
-from vivace.engine.runner import AbortFlag, Runner
+from vivace.engine.runner import AbortFlag, Rows, Runner
 from vivace.engine.scheduler import Limits, Planned, Scheduler
 from vivace.engine.sequence import Sequence, TokenBytes
 
@@ -25,13 +27,19 @@ class Engine:
     """Serves one model until :class:`vivace.engine.messages.Shutdown` or until ``receive`` ends."""
 
     def __init__(
-        self, runner: Runner, window: int, limits: Limits, token_bytes: TokenBytes, send: Callable[[m.Up], None]
+        self,
+        runner: Runner,
+        window: int,
+        limits: Limits,
+        cost: CostCurve,
+        token_bytes: TokenBytes,
+        send: Callable[[m.Up], None],
     ) -> None:
         self.runner = runner
         self.window = window
         self.token_bytes = token_bytes
         self.send = send
-        self.scheduler = Scheduler(BlockTable(runner.kv_blocks), limits)
+        self.scheduler = Scheduler(BlockTable(runner.kv_blocks), limits, cost)
         self.abort = AbortFlag()
         self.steps = 0
         self._inbox: deque[m.Down] = deque()
@@ -51,15 +59,24 @@ class Engine:
             progress = self.scheduler.sweep()
             planned = self.scheduler.plan()
             if planned:
-                self._running_pass = planned
-                results = self.runner.forward([part.span for part in planned], self.abort)
-                self._running_pass = []
-                self.abort.clear()
+                results = self._run_pass(planned)
                 if results is not None:
                     progress += self.scheduler.settle(planned, results)
-                    self.steps += 1
             if progress:
                 self.send(m.Step(progress))
+
+    def _run_pass(self, planned: list[Planned]) -> list[Rows] | None:
+        spans = [part.span for part in planned]
+        self._running_pass = planned
+        started = time.perf_counter()
+        results = self.runner.forward(spans, self.abort)
+        seconds = time.perf_counter() - started
+        self._running_pass = []
+        self.abort.clear()
+        self.steps += results is not None
+        if results is not None and all(span.outputs == len(span.tokens) for span in spans):
+            self.scheduler.cost.learn(sum(span.outputs for span in spans), seconds)
+        return results
 
     def _take_messages(self) -> bool:
         """Handle what has arrived; sleep while there is nothing to do. False when it is time to end."""

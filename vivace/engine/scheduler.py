@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from vivace.engine.costs import CostCurve
 from vivace.engine.kv import BLOCK, BlockTable, OutOfBlocks
 from vivace.engine.messages import Finish, FinishReason, Progress
 from vivace.engine.runner import Rows, Span
@@ -42,9 +43,10 @@ class Planned:
 
 
 class Scheduler:
-    def __init__(self, blocks: BlockTable, limits: Limits) -> None:
+    def __init__(self, blocks: BlockTable, limits: Limits, cost: CostCurve) -> None:
         self.blocks = blocks
         self.limits = limits
+        self.cost = cost
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
 
@@ -68,16 +70,21 @@ class Scheduler:
         by_priority = sorted(self.running, key=_rank)
         decoding = [s for s in by_priority if len(s.tokens) - s.computed == 1]
         prefilling = [s for s in by_priority if len(s.tokens) - s.computed > 1]
-        rows = self.limits.slice_beside if decoding else self.limits.slice_alone
-        draft_limit = self.limits.draft // max(1, len(decoding))
-        planned: list[Planned] = []
-        for sequence in decoding:
-            self._place(sequence, 1, draft_limit, planned)
+        slice_rows = self.limits.slice_beside if decoding else self.limits.slice_alone
+        pending: list[tuple[Sequence, int]] = [(sequence, 1) for sequence in decoding]
         for sequence in prefilling:
-            if rows > 0:
-                pending = min(rows, len(sequence.tokens) - sequence.computed)
-                self._place(sequence, pending, draft_limit if not decoding else 0, planned)
-                rows -= pending
+            if slice_rows > 0:
+                pending.append((sequence, min(slice_rows, len(sequence.tokens) - sequence.computed)))
+                slice_rows -= pending[-1][1]
+        planned: list[Planned] = []
+        rows = sum(count for _, count in pending)
+        drafts = self.limits.draft
+        for index, (sequence, count) in enumerate(pending):
+            # Drafts share their rows evenly; what one leaves goes to those after it.
+            share = drafts // (len(pending) - index)
+            drafted = self._place(sequence, count, share, planned, rows - count, len(decoding) - (count == 1))
+            drafts -= drafted
+            rows += drafted
         return planned
 
     def settle(self, planned: list[Planned], results: list[Rows]) -> list[Progress]:
@@ -136,16 +143,22 @@ class Scheduler:
                 return True
         return False
 
-    def _place(self, sequence: Sequence, pending: int, draft_limit: int, planned: list[Planned]) -> None:
-        """Add a sequence to the pass, making room in KV memory for its rows."""
+    def _place(
+        self, sequence: Sequence, pending: int, draft_limit: int, planned: list[Planned], rows: int, tokens: int
+    ) -> int:
+        """Add a sequence to the pass, making room in KV memory for its rows; returns the length of its draft.
+
+        ``rows`` of others are in the pass too and yield ``tokens``.
+        """
         if sequence not in self.running:
-            return  # gave way to somebody of a higher rank in this very pass
+            return 0  # gave way to somebody of a higher rank in this very pass
         last = sequence.computed + pending == len(sequence.tokens)
-        draft = sequence.drafter.propose(min(draft_limit, sequence.room - 1)) if last and draft_limit > 0 else []
+        limit = min(draft_limit, sequence.room - 1)
+        draft = sequence.drafter.propose(limit, self.cost, rows + pending - 1, tokens) if last else []
         if not self._make_room(sequence, sequence.computed + pending + len(draft), planned):
             draft = []
             if not self._make_room(sequence, sequence.computed + pending, planned, give_way=True):
-                return
+                return 0
         start = sequence.computed
         span = Span(
             tokens=sequence.tokens[start : start + pending] + draft,
@@ -155,6 +168,7 @@ class Scheduler:
             logits=sequence.wants_logits,
         )
         planned.append(Planned(sequence, span, pending, draft))
+        return len(draft)
 
     def _make_room(self, sequence: Sequence, length: int, planned: list[Planned], give_way: bool = False) -> bool:
         """Give ``sequence`` blocks for ``length`` positions; with ``give_way`` the lowest in rank steps back for it."""

@@ -42,7 +42,7 @@ class Sequence:
 
     def __post_init__(self) -> None:
         self.tokens = list(self.request.tokens)
-        self.drafter = Drafter(self.request.reference if self.request.draft else [])
+        self.drafter = Drafter(self.tokens, self.request.reference, enabled=self.request.draft)
         self._seen = set(self.tokens) if self.request.sampling.repetition_penalty != 1.0 else set()
         self._tail = b""
         self._longest_stop = max(map(len, self.request.stop), default=0)

@@ -9,7 +9,7 @@ import threading
 
 from vivace.engine import messages as m
 from vivace.engine.kv import BLOCK
-from vivace.engine.load import load_runner, token_bytes
+from vivace.engine.load import load_runner, measure_costs, token_bytes
 from vivace.engine.loop import Engine, Line
 from vivace.engine.scheduler import Limits
 from vivace.errors import VivaceError
@@ -40,7 +40,7 @@ def open_engine(config: m.EngineConfig, line: Line) -> Engine:
     runner, spec = load_runner(config, limits, lambda stage, share: line.send(m.Loading(stage, share)))
     kv_tokens = runner.kv_blocks * BLOCK
     window = min(config.window or spec.window, spec.window, kv_tokens)
-    engine = Engine(runner, window, limits, token_bytes(config), line.send)
+    engine = Engine(runner, window, limits, measure_costs(runner, limits), token_bytes(config), line.send)
     line.send(m.Ready(window, spec.vocab, kv_tokens, runner.detail))
     return engine
 
