@@ -66,3 +66,6 @@ class PaperRunner:
             else:
                 results.append(np.array(rows, dtype=np.int32))
         return results
+
+    def copy_block(self, source: int, target: int) -> None:
+        self.memory[target] = self.memory[source]

@@ -3,12 +3,14 @@ every request gets exactly the tokens that it would get alone."""
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.paperrunner import VOCAB, PaperRunner, continuation
 from vivace.engine.costs import DEFAULT_COSTS, CostCurve
 from vivace.engine.kv import BLOCK, BlockTable
+from vivace.engine.memory import Memory
 from vivace.engine.messages import Finish, Progress, Sampling, Start
 from vivace.engine.runner import AbortFlag
 from vivace.engine.scheduler import Limits, Scheduler
@@ -20,7 +22,8 @@ class Bench:
 
     def __init__(self, blocks: int = 64, limits: Limits = Limits(), window: int = 1000) -> None:  # noqa: B008
         self.runner = PaperRunner(blocks)
-        self.scheduler = Scheduler(BlockTable(blocks), limits, CostCurve(DEFAULT_COSTS))
+        memory = Memory(BlockTable(blocks), self.runner.copy_block)
+        self.scheduler = Scheduler(memory, limits, CostCurve(DEFAULT_COSTS))
         self.window = min(window, blocks * BLOCK)
         self.tokens: dict[int, list[int]] = {}
         self.finished: dict[int, Finish] = {}
@@ -34,13 +37,13 @@ class Bench:
 
     def step(self) -> int:
         progress = self.scheduler.sweep()
-        planned = self.scheduler.plan()
+        planned = self.planned = self.scheduler.plan()
         if planned:
             results = self.runner.forward([part.span for part in planned], AbortFlag())
             assert results is not None
             progress += self.scheduler.settle(planned, results)
         self.take(progress)
-        self.scheduler.blocks.check()
+        self.scheduler.memory.table.check()
         return len(planned)
 
     def take(self, progress: list[Progress]) -> None:
@@ -55,7 +58,15 @@ class Bench:
             self.step()
             passes -= 1
             assert passes > 0, "no end in sight"
-        assert self.scheduler.blocks.held == 0
+        assert self.scheduler.memory.table.held == 0
+
+
+def alone(request: Start) -> list[int]:
+    """The tokens of a request that has the engine for itself and no draft."""
+    bench = Bench(200)
+    bench.add(msgspec.structs.replace(request, draft=False))
+    bench.run()
+    return bench.tokens[request.id]
 
 
 prompts = st.lists(st.integers(0, 5), min_size=1, max_size=150)
@@ -66,8 +77,14 @@ references = st.lists(st.integers(0, VOCAB - 1), max_size=80)
 def requests(draw: st.DrawFn) -> list[Start]:
     """Requests whose prompts often share beginnings, with references that are true, broken or foreign."""
     base = draw(prompts)
-    made = []
+    made: list[Start] = []
     for number in range(draw(st.integers(1, 6))):
+        if made and draw(st.booleans()):
+            twin = draw(st.sampled_from(made))
+            sampling = Sampling(temperature=draw(st.sampled_from([0.0, 0.9])), seed=number)
+            limit = draw(st.integers(1, 60))
+            made.append(msgspec.structs.replace(twin, id=number, sampling=sampling, max_tokens=limit))
+            continue
         prompt = base[: draw(st.integers(0, len(base)))] + draw(st.lists(st.integers(0, 5), min_size=1, max_size=40))
         length = draw(st.integers(1, 60))
         truth = continuation(prompt, length)
@@ -99,7 +116,7 @@ def test_every_request_gets_what_it_would_get_alone(wanted: list[Start], blocks:
         if finish.reason == "error":
             assert -(-(len(request.tokens) + 1) // BLOCK) > blocks or len(request.tokens) >= bench.window
             continue
-        truth = continuation(request.tokens, request.max_tokens)
+        truth = alone(request) if request.sampling.temperature else continuation(request.tokens, request.max_tokens)
         assert bench.tokens[request.id] == truth[: len(bench.tokens[request.id])]
         assert finish.reason in ("length", "window")
         if finish.reason == "length":
@@ -170,7 +187,7 @@ def test_abort_frees_everything_at_once() -> None:
     assert sequence is not None
     sequence.aborted = True
     bench.step()
-    assert bench.finished[1].reason == "aborted" and bench.scheduler.blocks.held == 0
+    assert bench.finished[1].reason == "aborted" and bench.scheduler.memory.table.held == 0
 
 
 def test_end_tokens_stop_texts_and_limits_end_an_answer() -> None:
@@ -212,3 +229,63 @@ def test_a_window_that_is_full_ends_the_answer() -> None:
     bench.run()
     assert bench.finished[1].reason == "window" and len(bench.tokens[1]) == 4
     assert bench.finished[2].reason == "error" and "64" in bench.finished[2].message
+
+
+def test_candidates_of_one_prompt_share_rows_until_they_differ() -> None:
+    prompt = [n % 7 for n in range(100)]
+    truth = continuation(prompt, 60)
+    wanted = [
+        Start(
+            id=number,
+            tokens=prompt,
+            reference=truth,
+            max_tokens=60,
+            sampling=Sampling(temperature=0.35 * number, seed=number),
+        )
+        for number in range(4)
+    ]
+    bench = Bench(limits=Limits(slice_alone=64, slice_beside=64))
+    for request in wanted:
+        bench.add(request)
+    bench.run()
+    texts = [tuple(bench.tokens[request.id]) for request in wanted]
+    assert texts == [tuple(alone(request)) for request in wanted]
+    assert len(set(texts)) > 1, "they must differ somewhere, or parting is not tested"
+    apart = Bench(limits=Limits(slice_alone=64, slice_beside=64))
+    for request in wanted:
+        apart.add(msgspec.structs.replace(request, tokens=[request.id, *prompt]))
+    apart.run()
+    assert sum(bench.runner.widths) < sum(apart.runner.widths) - 3 * 100
+    assert [bench.finished[number].cached_tokens for number in range(4)] == [0, 99, 99, 99]
+
+
+def test_a_leader_may_be_aborted_at_any_moment() -> None:
+    prompt = [n % 7 for n in range(150)]
+    truth = continuation(prompt, 40)
+    for passes in range(6):
+        bench = Bench(limits=Limits(slice_alone=64, slice_beside=64, draft=8))
+        for number in range(3):
+            bench.add(Start(id=number, tokens=prompt, reference=truth, max_tokens=40))
+        for _ in range(passes):
+            bench.step()
+        leader = bench.scheduler.find(0)
+        if leader is not None:
+            leader.aborted = True
+        bench.run()
+        assert bench.tokens[1] == bench.tokens[2] == truth
+
+
+def test_rows_of_a_lower_priority_hardly_lengthen_a_pass() -> None:
+    bench = Bench(blocks=200)
+    for number in range(8):
+        bench.add(Start(id=number, tokens=[number, 1, 2] * 5, max_tokens=200, reference=[3] * 100))
+    bench.step()
+    bench.add(Start(id=9, tokens=[9, 9, 9], max_tokens=30, priority=1))
+    while 9 not in bench.finished:
+        decodes = bool(bench.tokens[9])
+        bench.step()
+        if decodes:
+            own = next(part.span for part in bench.planned if part.sequence.request.id == 9)
+            cost = bench.scheduler.cost
+            assert cost(bench.runner.widths[-1]) <= 1.2 * cost(len(own.tokens)) + 1e-6
+    assert all(len(bench.tokens[number]) >= 10 for number in range(8)), "nobody starves"

@@ -27,6 +27,14 @@ class CostCurve:
         share = (rows - low) / (high - low)
         return max(1e-6, self._seconds[right - 1] * (1 - share) + self._seconds[right] * share)
 
+    def affordable(self, rows: int, factor: float) -> int:
+        """How many rows may join ``rows`` before a pass takes ``factor`` times as long."""
+        ceiling = factor * self(max(1, rows))
+        more = 0
+        while more < 256 and self(rows + more + 1) <= ceiling:
+            more += 1
+        return more
+
     def learn(self, rows: int, seconds: float) -> None:
         """Move the nearest point a little towards a measured pass; a pass that was held up says nothing."""
         expected = self(rows)

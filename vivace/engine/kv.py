@@ -62,10 +62,13 @@ class BlockTable:
 
     def match(self, tokens: Sequence[int]) -> list[int]:
         """Hold and return the cached blocks of the longest prefix of ``tokens``, in order."""
-        found = self._find(tokens)
-        for block in found:
+        return self.hold(self._find(tokens))
+
+    def hold(self, blocks: list[int]) -> list[int]:
+        """Hold blocks that somebody holds already, or idle ones; returns them as a new list."""
+        for block in blocks:
             self._hold(block)
-        return found
+        return list(blocks)
 
     def peek(self, tokens: Sequence[int]) -> int:
         """How many leading tokens are cached, in whole blocks; holds nothing."""

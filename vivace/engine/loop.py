@@ -18,6 +18,7 @@ from pathlib import Path
 from vivace.engine import messages as m
 from vivace.engine.costs import CostCurve
 from vivace.engine.kv import BlockTable
+from vivace.engine.memory import Memory
 from vivace.engine.runner import AbortFlag, Rows, Runner
 from vivace.engine.scheduler import Limits, Planned, Scheduler
 from vivace.engine.sequence import Sequence, TokenBytes
@@ -39,7 +40,7 @@ class Engine:
         self.window = window
         self.token_bytes = token_bytes
         self.send = send
-        self.scheduler = Scheduler(BlockTable(runner.kv_blocks), limits, cost)
+        self.scheduler = Scheduler(Memory(BlockTable(runner.kv_blocks), runner.copy_block), limits, cost)
         self.abort = AbortFlag()
         self.steps = 0
         self._inbox: deque[m.Down] = deque()
@@ -111,7 +112,7 @@ class Engine:
             self.abort.set()
 
     def _report(self) -> m.Report:
-        blocks = self.scheduler.blocks
+        blocks = self.scheduler.memory.table
         blocks.check()
         return m.Report(
             running=len(self.scheduler.running),

@@ -112,6 +112,9 @@ class NativeRunner:
                 first_best += span.outputs
         return results
 
+    def copy_block(self, source: int, target: int) -> None:
+        self.kv.copy_block(source, target)
+
 
 class Arena:
     """Memory in huge pages, which the memory system reads faster than a mapped file's small ones. Never freed."""

@@ -63,3 +63,7 @@ class Runner(Protocol):
         positions is undefined and everything before them is as it was.
         """
         ...
+
+    def copy_block(self, source: int, target: int) -> None:
+        """Copy one block's keys and values of every layer."""
+        ...

@@ -3,6 +3,9 @@
 Every sequence is in one of two lists: *waiting* (holds no memory) or *running*. A running sequence has pending tokens:
 a slice of its prompt, or the last token that it emitted. When the pending tokens fit into the pass, a draft follows
 them in the same pass, so that the end of a prompt and the first draft are one step.
+
+Requests with the same prompt and reference are *twins*: one leads, the others follow without rows or memory of their
+own and choose from the same results, until they choose differently.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ import time
 from dataclasses import dataclass
 
 from vivace.engine.costs import CostCurve
-from vivace.engine.kv import BLOCK, BlockTable, OutOfBlocks
+from vivace.engine.kv import BLOCK
+from vivace.engine.memory import Memory
 from vivace.engine.messages import Finish, FinishReason, Progress
 from vivace.engine.runner import Rows, Span
 from vivace.engine.sequence import Sequence
@@ -25,6 +29,8 @@ class Limits:
     slice_beside: int = 128
     draft: int = 127
     running: int = 64
+    patience: float = 1.2
+    """How much longer a pass may take by rows of a lower priority."""
 
     @property
     def most_rows(self) -> int:
@@ -43,12 +49,15 @@ class Planned:
 
 
 class Scheduler:
-    def __init__(self, blocks: BlockTable, limits: Limits, cost: CostCurve) -> None:
-        self.blocks = blocks
+    """Holds every sequence from its arrival to its end."""
+
+    def __init__(self, memory: Memory, limits: Limits, cost: CostCurve) -> None:
+        self.memory = memory
         self.limits = limits
         self.cost = cost
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
+        self._passes = 0
 
     def add(self, sequence: Sequence) -> Finish | None:
         """Queue a sequence; a :class:`Finish` back means that it can never run."""
@@ -56,8 +65,8 @@ class Scheduler:
             return sequence.finish("error", "The prompt is empty.")
         if len(sequence.tokens) >= sequence.window:
             return sequence.finish("error", f"The prompt has {len(sequence.tokens)} tokens; {sequence.window} fit.")
-        if _blocks_for(len(sequence.tokens) + 1) > self.blocks.count:
-            return sequence.finish("error", f"KV memory holds {self.blocks.count * BLOCK} positions.")
+        if len(sequence.tokens) >= self.memory.positions:
+            return sequence.finish("error", f"KV memory holds {self.memory.positions} positions.")
         self.waiting.append(sequence)
         return None
 
@@ -65,44 +74,40 @@ class Scheduler:
         return next((s for s in self.running + self.waiting if s.request.id == request_id), None)
 
     def plan(self) -> list[Planned]:
-        """The next pass: every decoding sequence, then prompt slices by priority while rows are left."""
+        """The next pass: every decoding sequence, then prompt slices, by priority and while rows are left."""
         self._admit()
-        by_priority = sorted(self.running, key=_rank)
-        decoding = [s for s in by_priority if len(s.tokens) - s.computed == 1]
-        prefilling = [s for s in by_priority if len(s.tokens) - s.computed > 1]
-        slice_rows = self.limits.slice_beside if decoding else self.limits.slice_alone
-        pending: list[tuple[Sequence, int]] = [(sequence, 1) for sequence in decoding]
-        for sequence in prefilling:
-            if slice_rows > 0:
-                pending.append((sequence, min(slice_rows, len(sequence.tokens) - sequence.computed)))
-                slice_rows -= pending[-1][1]
+        self._passes += 1
         planned: list[Planned] = []
-        rows = sum(count for _, count in pending)
-        drafts = self.limits.draft
-        for index, (sequence, count) in enumerate(pending):
-            # Drafts share their rows evenly; what one leaves goes to those after it.
-            share = drafts // (len(pending) - index)
-            drafted = self._place(sequence, count, share, planned, rows - count, len(decoding) - (count == 1))
-            drafts -= drafted
-            rows += drafted
+        above, below = self._ranks()
+        slice_rows = self.limits.slice_beside if any(s.missing == 1 for s in above) else self.limits.slice_alone
+        rows = self._fill(above, slice_rows, self.limits.draft, self.limits.most_rows, planned)
+        if below:
+            # Those below get what costs those above little time, the longest unserved first.
+            spare = max(1, min(self.cost.affordable(rows, self.limits.patience), self.limits.most_rows - rows))
+            below.sort(key=lambda s: (-s.request.priority, s.served))
+            self._fill(below, spare, spare, spare, planned)
         return planned
 
     def settle(self, planned: list[Planned], results: list[Rows]) -> list[Progress]:
         """Take a pass's results in, and end what has ended."""
         progress: list[Progress] = []
         for part, rows in zip(planned, results, strict=True):
-            sequence = part.sequence
-            reason: FinishReason | None = None
-            if part.span.outputs:
-                reason = sequence.verify(part.draft, rows)
-            else:
-                sequence.computed += part.pending
-            self._register(sequence)
-            if reason is not None:
-                progress.append(self._end(sequence, reason))
-            elif sequence.fresh:
-                progress.append(Progress(sequence.request.id, sequence.fresh))
-                sequence.fresh = []
+            leader = part.sequence
+            if not part.span.outputs:
+                leader.computed += part.pending
+                self.memory.register(leader)
+                continue
+            reasons = [(s, s.verify(part.draft, rows)) for s in (leader, *leader.followers)]
+            self.memory.register(leader)
+            for follower, reason in reasons[1:]:
+                if reason is not None or reasons[0][1] is not None or follower.fresh != leader.fresh:
+                    self._part(follower, needs_memory=reason is None)
+            for sequence, reason in reasons:
+                if reason is not None:
+                    progress.append(self._end(sequence, reason))
+                else:
+                    progress.append(Progress(sequence.request.id, sequence.fresh))
+                    sequence.fresh = []
         return progress
 
     def sweep(self) -> list[Progress]:
@@ -118,30 +123,67 @@ class Scheduler:
         for sequence in sorted(self.waiting, key=_rank):
             if len(self.running) >= self.limits.running:
                 return
-            if self._somebody_computes_its_prefix(sequence):
+            twin = next((other for other in self.running if other.is_twin(sequence)), None)
+            if twin is not None:
+                sequence.leader = twin
+                twin.followers.append(sequence)
+                sequence.cached = len(sequence.tokens) - 1
+            elif self._somebody_computes_its_prefix(sequence):
                 continue
-            # Room for the prompt and a first draft; what is still to come is met by taking turns, see _place.
-            if _blocks_for(len(sequence.tokens)) + 2 > self.blocks.available and self.running:
+            elif self.running and not self.memory.has_room_for(sequence.tokens):
                 return
-            # The last prompt token is always computed: its row gives the first output.
-            sequence.blocks = self.blocks.match(sequence.tokens[:-1])
-            sequence.computed = len(sequence.blocks) * BLOCK
-            sequence.registered = len(sequence.blocks)
-            if not sequence.steps:
-                sequence.cached = sequence.computed
+            else:
+                self.memory.begin(sequence)
+                if not sequence.steps:
+                    sequence.cached = sequence.computed
             self.waiting.remove(sequence)
             self.running.append(sequence)
 
     def _somebody_computes_its_prefix(self, sequence: Sequence) -> bool:
         """Whether waiting spares work: a running prompt shares more with this one than memory holds already."""
-        known = self.blocks.peek(sequence.tokens[:-1])
+        known = self.memory.holds(sequence.tokens)
         for other in self.running:
-            if other.computed >= len(other.tokens) - 1:
-                continue
-            shared = _common_prefix(sequence.tokens, other.tokens) // BLOCK * BLOCK
-            if shared > known and shared > other.computed // BLOCK * BLOCK:
-                return True
+            if other.leader is None and other.computed < len(other.tokens) - 1:
+                shared = _common_prefix(sequence.tokens, other.tokens) // BLOCK * BLOCK
+                if shared > known and shared > other.computed // BLOCK * BLOCK:
+                    return True
         return False
+
+    def _ranks(self) -> tuple[list[Sequence], list[Sequence]]:
+        """Who has a claim on the pass, decoding sequences first, and who must not lengthen it.
+
+        A sequence is below when somebody of a higher priority decodes.
+        """
+        leaders = [s for s in self.running if s.leader is None]
+        top = max((s.request.priority for s in leaders if s.missing == 1), default=None)
+        above = [s for s in leaders if top is None or s.request.priority >= top]
+        above.sort(key=lambda s: (s.missing > 1, *_rank(s)))
+        return above, [s for s in leaders if s not in above]
+
+    def _fill(
+        self, sequences: list[Sequence], slice_rows: int, draft_rows: int, limit: int, planned: list[Planned]
+    ) -> int:
+        """Add sequences to a pass: at most ``limit`` rows, of which so many of prompts and of drafts.
+
+        Returns the rows that were added. Drafts share theirs evenly; what one leaves goes to those after it.
+        """
+        counts: list[tuple[Sequence, int]] = []
+        for sequence in sequences:
+            count = min(limit, 1 if sequence.missing == 1 else min(sequence.missing, slice_rows))
+            if count > 0:
+                counts.append((sequence, count))
+                slice_rows -= count if sequence.missing > 1 else 0
+                limit -= count
+        rows = sum(count for _, count in counts)
+        decoding = sum(sequence.missing == 1 for sequence, _ in counts)
+        draft_rows = min(draft_rows, limit)
+        for index, (sequence, count) in enumerate(counts):
+            sequence.served = self._passes
+            share = draft_rows // (len(counts) - index)
+            drafted = self._place(sequence, count, share, planned, rows - count, decoding - (count == 1))
+            draft_rows -= drafted
+            rows += drafted
+        return rows
 
     def _place(
         self, sequence: Sequence, pending: int, draft_limit: int, planned: list[Planned], rows: int, tokens: int
@@ -152,12 +194,12 @@ class Scheduler:
         """
         if sequence not in self.running:
             return 0  # gave way to somebody of a higher rank in this very pass
-        last = sequence.computed + pending == len(sequence.tokens)
+        last = pending == sequence.missing
         limit = min(draft_limit, sequence.room - 1)
         draft = sequence.drafter.propose(limit, self.cost, rows + pending - 1, tokens) if last else []
-        if not self._make_room(sequence, sequence.computed + pending + len(draft), planned):
+        if not self.memory.grow(sequence, sequence.computed + pending + len(draft)):
             draft = []
-            if not self._make_room(sequence, sequence.computed + pending, planned, give_way=True):
+            if not self._make_room(sequence, sequence.computed + pending, planned):
                 return 0
         start = sequence.computed
         span = Span(
@@ -165,45 +207,53 @@ class Scheduler:
             start=start,
             blocks=sequence.blocks,
             outputs=len(draft) + 1 if last else 0,
-            logits=sequence.wants_logits,
+            logits=any(s.wants_logits for s in (sequence, *sequence.followers)),
         )
         planned.append(Planned(sequence, span, pending, draft))
         return len(draft)
 
-    def _make_room(self, sequence: Sequence, length: int, planned: list[Planned], give_way: bool = False) -> bool:
-        """Give ``sequence`` blocks for ``length`` positions; with ``give_way`` the lowest in rank steps back for it."""
-        while len(sequence.blocks) * BLOCK < length:
-            try:
-                sequence.blocks.append(self.blocks.take())
-            except OutOfBlocks:
-                if not give_way:
-                    return False
-                placed = {id(part.sequence) for part in planned}
-                others = [s for s in self.running if s is not sequence and id(s) not in placed and s.blocks]
-                victim = max(others, key=_rank, default=None)
-                if victim is None or _rank(victim) < _rank(sequence):
-                    self._step_back(sequence)
-                    return False
-                self._step_back(victim)
+    def _make_room(self, sequence: Sequence, length: int, planned: list[Planned]) -> bool:
+        """Give a sequence room for ``length`` positions; while there is none, the lowest in rank steps back."""
+        while not self.memory.grow(sequence, length):
+            placed = {id(part.sequence) for part in planned}
+            others = [s for s in self.running if s is not sequence and id(s) not in placed and s.blocks]
+            victim = max(others, key=_rank, default=None)
+            if victim is None or _rank(victim) < _rank(sequence):
+                self._step_back(sequence)
+                return False
+            self._step_back(victim)
         return True
 
     def _step_back(self, sequence: Sequence) -> None:
-        """Free a sequence's memory and let it wait; its tokens are computed again from what is still cached."""
-        self.blocks.release(sequence.blocks)
-        sequence.blocks = []
-        sequence.computed = sequence.registered = 0
-        self.running.remove(sequence)
-        self.waiting.append(sequence)
+        """Free a sequence's memory and let it and its followers wait; they go on from what is still cached."""
+        for member in (sequence, *sequence.followers):
+            member.leader = None
+            self.memory.free(member)
+            self.running.remove(member)
+            self.waiting.append(member)
+        sequence.followers.clear()
 
-    def _register(self, sequence: Sequence) -> None:
-        for index in range(sequence.registered, sequence.computed // BLOCK):
-            tokens = sequence.tokens[index * BLOCK : (index + 1) * BLOCK]
-            self.blocks.register(sequence.blocks, index, tokens)
-        sequence.registered = sequence.computed // BLOCK
+    def _part(self, follower: Sequence, needs_memory: bool) -> None:
+        """From here on a follower goes its own way."""
+        leader, follower.leader = follower.leader, None
+        if leader is None:
+            return
+        leader.followers.remove(follower)
+        if not needs_memory:
+            follower.computed = 0
+        elif follower.steps:
+            self.memory.part(leader, follower)
+        else:
+            # Nothing was decided yet: it starts anew and finds what the leader has computed.
+            self.running.remove(follower)
+            self.waiting.append(follower)
 
     def _end(self, sequence: Sequence, reason: FinishReason) -> Progress:
-        self.blocks.release(sequence.blocks)
-        sequence.blocks = []
+        for follower in list(sequence.followers):
+            self._part(follower, needs_memory=True)
+        if sequence.leader is not None:
+            self._part(sequence, needs_memory=False)
+        self.memory.free(sequence)
         (self.running if sequence in self.running else self.waiting).remove(sequence)
         return Progress(sequence.request.id, sequence.fresh, sequence.finish(reason))
 
@@ -211,10 +261,6 @@ class Scheduler:
 def _rank(sequence: Sequence) -> tuple[int, float, int]:
     """Order of service: higher priority first, then who came first."""
     return -sequence.request.priority, sequence.arrived, sequence.request.id
-
-
-def _blocks_for(positions: int) -> int:
-    return -(-positions // BLOCK)
 
 
 def _common_prefix(a: list[int], b: list[int]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,6 +35,11 @@ class Sequence:
     accepted: int = 0
     steps: int = 0
     aborted: bool = False
+    leader: Sequence | None = None
+    """The twin whose rows serve this sequence too, while both have the same tokens."""
+    followers: list[Sequence] = field(default_factory=list)
+    served: int = 0
+    """The last pass that this sequence was in."""
     trim: int = 0
     fresh: list[int] = field(default_factory=list)
     """Output tokens that were not sent yet."""
@@ -64,13 +68,31 @@ class Sequence:
         return room
 
     @property
+    def missing(self) -> int:
+        """Tokens whose KV is still to be computed: 1 while decoding."""
+        return len(self.tokens) - self.computed
+
+    def is_twin(self, other: Sequence) -> bool:
+        """Whether ``other`` may follow this running sequence: nothing was put out yet, and all that decides a draft is
+        equal."""
+        mine, theirs = self.request, other.request
+        return (
+            self.leader is None
+            and not (self.steps or other.steps or self.aborted)
+            and mine.draft == theirs.draft
+            and mine.priority == theirs.priority
+            and mine.tokens == theirs.tokens
+            and mine.reference == theirs.reference
+        )
+
+    @property
     def wants_logits(self) -> bool:
         return not self.request.sampling.plain_greedy
 
     def expired(self, now: float) -> bool:
         return self.request.max_seconds > 0 and now - self.arrived >= self.request.max_seconds
 
-    def verify(self, draft: Ids[int], rows: NDArray[np.int32] | NDArray[np.float32]) -> FinishReason | None:
+    def verify(self, draft: list[int], rows: NDArray[np.int32] | NDArray[np.float32]) -> FinishReason | None:
         """Accept what the model itself chose, in order, up to its first disagreement with the draft.
 
         ``rows`` has ``len(draft) + 1`` rows: the chosen ids (int32), or logits (float32) to choose from. Returns why

@@ -68,6 +68,10 @@ class TorchRunner:
             x = x + layer.feed(layer.normed(x, layer.ffn_norm))
         return None if abort else self._outputs(x, spans)
 
+    def copy_block(self, source: int, target: int) -> None:
+        blocks = self.kv.view(*self.kv.shape[:3], self.kv_blocks, BLOCK, -1)
+        blocks[:, :, :, target] = blocks[:, :, :, source]
+
     def _outputs(self, x: Tensor, spans: list[Span]) -> list[Rows]:
         wanted: list[int] = []
         end = 0
