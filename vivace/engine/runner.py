@@ -58,8 +58,8 @@ class Runner(Protocol):
     def forward(self, spans: list[Span], abort: AbortFlag) -> list[Rows] | None:
         """Compute the spans' rows and store their KV.
 
-        Returns for each span int32 ``[outputs]`` (the most likely tokens; ties go to the lowest id) or float32
-        ``[outputs, vocab]``; valid until the next call. None if ``abort`` was seen set: then the KV at the spans'
+        Returns for each span int32 ``[outputs]`` (the most likely tokens; ties go to the lowest id) or, where logits
+        are wanted, float32 ``[outputs, vocab]``; valid until the next call. None if ``abort`` was seen set: then the KV at the spans'
         positions is undefined and everything before them is as it was.
         """
         ...

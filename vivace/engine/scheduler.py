@@ -18,7 +18,7 @@ from vivace.engine.kv import BLOCK
 from vivace.engine.memory import Memory
 from vivace.engine.messages import Finish, FinishReason, Progress
 from vivace.engine.runner import Rows, Span
-from vivace.engine.sequence import Sequence
+from vivace.engine.sequence import Sequence, choices_of
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,8 @@ class Scheduler:
                 leader.computed += part.pending
                 self.memory.register(leader)
                 continue
-            reasons = [(s, s.verify(part.draft, rows)) for s in (leader, *leader.followers)]
+            choices = choices_of(rows)
+            reasons = [(s, s.verify(part.draft, choices)) for s in (leader, *leader.followers)]
             self.memory.register(leader)
             for follower, reason in reasons[1:]:
                 if reason is not None or reasons[0][1] is not None or follower.fresh != leader.fresh:

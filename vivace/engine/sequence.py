@@ -11,7 +11,11 @@ from numpy.typing import NDArray
 
 from vivace.engine.drafter import Drafter
 from vivace.engine.messages import Finish, FinishReason, Start
-from vivace.engine.sampler import choose
+from vivace.engine.runner import Rows
+from vivace.engine.sampler import LogitRows
+
+Choices = LogitRows | NDArray[np.int32]
+"""What a pass says about some rows: ids that were chosen, or logits."""
 
 TokenBytes = Callable[[int], bytes]
 
@@ -92,16 +96,16 @@ class Sequence:
     def expired(self, now: float) -> bool:
         return self.request.max_seconds > 0 and now - self.arrived >= self.request.max_seconds
 
-    def verify(self, draft: list[int], rows: NDArray[np.int32] | NDArray[np.float32]) -> FinishReason | None:
+    def verify(self, draft: list[int], rows: Choices) -> FinishReason | None:
         """Accept what the model itself chose, in order, up to its first disagreement with the draft.
 
-        ``rows`` has ``len(draft) + 1`` rows: the chosen ids (int32), or logits (float32) to choose from. Returns why
-        the sequence ended, if it did.
+        ``rows`` has ``len(draft) + 1`` rows: the chosen ids, or logits to choose from. Returns why the sequence ended,
+        if it did.
         """
         before = len(self.tokens)
         reason: FinishReason | None = None
         for index in range(len(draft) + 1):
-            token = self._choose(rows[index])
+            token = self._choose(rows, index)
             reason = self._append(token)
             if reason is not None or index == len(draft) or token != draft[index]:
                 break
@@ -128,10 +132,10 @@ class Sequence:
             message=message,
         )
 
-    def _choose(self, row: NDArray[np.float32] | np.int32) -> int:
-        if isinstance(row, np.ndarray):
-            return choose(row, self.request.sampling, len(self.tokens), self._seen)
-        return int(row)
+    def _choose(self, rows: Choices, index: int) -> int:
+        if isinstance(rows, LogitRows):
+            return rows.choose(index, self.request.sampling, len(self.tokens), self._seen)
+        return int(rows[index])
 
     def _append(self, token: int) -> FinishReason | None:
         self.tokens.append(token)
@@ -153,3 +157,10 @@ class Sequence:
             return True
         self._tail = self._tail[-(self._longest_stop - 1) :] if self._longest_stop > 1 else b""
         return False
+
+
+def choices_of(rows: Rows) -> Choices:
+    """A runner's rows as what :meth:`Sequence.verify` takes."""
+    if rows.dtype == np.float32:
+        return LogitRows(rows.astype(np.float32, copy=False))
+    return rows.astype(np.int32, copy=False)
