@@ -59,8 +59,8 @@ class Runner(Protocol):
         """Compute the spans' rows and store their KV.
 
         Returns for each span int32 ``[outputs]`` (the most likely tokens; ties go to the lowest id) or, where logits
-        are wanted, float32 ``[outputs, vocab]``; valid until the next call. None if ``abort`` was seen set: then the KV at the spans'
-        positions is undefined and everything before them is as it was.
+        are wanted, float32 ``[outputs, vocab]``; valid until the next call. None if ``abort`` was seen set: then the
+        KV at the spans' positions is undefined and everything before them is as it was.
         """
         ...
 
