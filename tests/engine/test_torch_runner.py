@@ -37,7 +37,7 @@ def logits_of(runner: TorchRunner, tokens: list[int], slices: list[int], blocks:
     return np.concatenate(rows)
 
 
-@pytest.mark.parametrize("architecture", ["qwen2", "llama"])
+@pytest.mark.parametrize("architecture", ["qwen2", "llama", "qwen3", "qwen3moe"])
 @pytest.mark.parametrize("tied", [False, True])
 def test_logits_equal_transformers_in_fp32(architecture: str, tied: bool, tmp_path: Path) -> None:
     model, path = tinymodels.make(architecture, tmp_path, tied=tied)
@@ -66,7 +66,10 @@ def test_scattered_blocks_and_batches_give_the_same_rows(tmp_path: Path) -> None
     assert np.abs(plain - scattered).max() < 1e-4
     one, two = [0, 1, 2, 3, 4], [11, 8, 10, 12, 6]
     for start in range(0, 150, 50):
-        spans = [Span(TOKENS[start : start + 50], start, one, 50, True), Span(TOKENS[start : start + 50], start, two, 1)]
+        spans = [
+            Span(TOKENS[start : start + 50], start, one, 50, True),
+            Span(TOKENS[start : start + 50], start, two, 1),
+        ]
         result = runner.forward(spans, AbortFlag())
         assert result is not None
         assert np.abs(result[0] - plain[start : start + 50]).max() < 1e-4

@@ -8,7 +8,18 @@ from typing import Any
 import gguf
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+)
+
+VOCAB = 320
 
 NAMES = {
     "input_layernorm.weight": "attn_norm.weight",
@@ -23,6 +34,10 @@ NAMES = {
     "mlp.gate_proj.weight": "ffn_gate.weight",
     "mlp.up_proj.weight": "ffn_up.weight",
     "mlp.down_proj.weight": "ffn_down.weight",
+    "self_attn.q_norm.weight": "attn_q_norm.weight",
+    "self_attn.k_norm.weight": "attn_k_norm.weight",
+    "mlp.gate.weight": "ffn_gate_inp.weight",
+    "mlp.experts.down_proj": "ffn_down_exps.weight",
     "model.embed_tokens.weight": "token_embd.weight",
     "model.norm.weight": "output_norm.weight",
     "lm_head.weight": "output.weight",
@@ -30,10 +45,13 @@ NAMES = {
 
 
 def make(architecture: str, folder: Path, *, seed: int = 0, tied: bool = False) -> tuple[Any, Path]:
-    """A random model of ``qwen2`` or ``llama`` and the path of its GGUF file (fp32)."""
+    """A random model of one of the engine's architectures and the path of its GGUF file (fp32).
+
+    Heads of the qwen3 kinds are wider than the hidden state divided by their number, as in Qwen3-0.6B.
+    """
     torch.manual_seed(seed)
     sizes: dict[str, Any] = {
-        "vocab_size": 320,
+        "vocab_size": VOCAB,
         "hidden_size": 128,
         "intermediate_size": 192,
         "num_hidden_layers": 3,
@@ -47,6 +65,11 @@ def make(architecture: str, folder: Path, *, seed: int = 0, tied: bool = False) 
     model: Any
     if architecture == "qwen2":
         model = Qwen2ForCausalLM(Qwen2Config(**sizes))
+    elif architecture == "qwen3":
+        model = Qwen3ForCausalLM(Qwen3Config(head_dim=64, **sizes))
+    elif architecture == "qwen3moe":
+        experts = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 64, "norm_topk_prob": True}
+        model = Qwen3MoeForCausalLM(Qwen3MoeConfig(head_dim=64, **experts, **sizes))
     else:
         model = LlamaForCausalLM(LlamaConfig(**sizes))
     with torch.no_grad():
@@ -67,6 +90,13 @@ def write(model: Any, architecture: str, path: Path) -> None:
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_feed_forward_length(config.intermediate_size)
+    if architecture.startswith("qwen3"):
+        writer.add_key_length(config.head_dim)
+        writer.add_value_length(config.head_dim)
+    if architecture == "qwen3moe":
+        writer.add_expert_count(config.num_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
@@ -75,10 +105,13 @@ def write(model: Any, architecture: str, path: Path) -> None:
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
         parts = name.split(".")
-        if parts[:2] == ["model", "layers"]:
-            target = f"blk.{parts[2]}.{NAMES['.'.join(parts[3:])]}"
-        else:
-            target = NAMES[name]
+        if name.endswith("experts.gate_up_proj"):  # One tensor there, two in GGUF: [experts, gate rows, up rows].
+            gate, up = parameter.float().chunk(2, dim=1)
+            for which, half in (("gate", gate), ("up", up)):
+                writer.add_tensor(f"blk.{parts[2]}.ffn_{which}_exps.weight", half.contiguous().numpy())
+            continue
+        in_layer = parts[:2] == ["model", "layers"]
+        target = f"blk.{parts[2]}.{NAMES['.'.join(parts[3:])]}" if in_layer else NAMES[name]
         array = parameter.float().numpy()
         if architecture == "llama" and "_proj" in name and (".q_" in name or ".k_" in name):
             heads = config.num_attention_heads if ".q_" in name else config.num_key_value_heads

@@ -13,6 +13,7 @@ from fake_sources import COMMIT, Hub
 from model_samples import small_vocabulary, write_llama
 from typer.testing import CliRunner
 
+from vivace.engine.spec import read_spec
 from vivace.errors import UsageError, VivaceError
 from vivace.models.catalogue import added_path, default_model, find_model, load_catalogue, shipped, to_toml
 from vivace.models.commands import models_app
@@ -29,17 +30,24 @@ def model(tmp_path: Path) -> Path:
 
 def test_the_shipped_catalogue_is_consistent(here: Settings) -> None:
     models = load_catalogue(here)
-    assert list(models) == ["coder-0.5b", "coder-1.5b", "smollm2-135m"]
+    whole = ["coder-0.5b", "coder-1.5b", "smollm2-135m"]
+    assert list(models) == [*whole, "coder-3b", "coder-7b", "coder-30b-a3b"]
     assert default_model("fast").name == "coder-0.5b"
     assert default_model("deep").name == "coder-1.5b"
     for info in models.values():
-        assert info.licence == "Apache-2.0"
         assert info.source is not None
-        assert info.mirror is not None
         assert info.path == ""
+        assert 0 < info.pass_parameters <= info.parameters
+        assert info.kv_values > 0
+        assert info.licence == "Apache-2.0" or "non-commercial" in info.licence
+        assert info.licence == "Apache-2.0" or "no commercial use" in info.caution
+    for info in (models[name] for name in whole):
+        assert info.mirror is not None
         assert info.bytes > info.parameters / 2
         assert all(package.count("==") == 1 for package in info.mirror.packages)
-    assert len({info.sha256 for info in models.values()}) == 3
+    assert len({models[name].sha256 for name in whole}) == 3
+    for info in models.values():
+        assert info.name in whole or (info.bytes, info.sha256, info.mirror) == (0, "", None)
     with pytest.raises(UsageError):
         default_model("")
 
@@ -58,6 +66,9 @@ def test_the_catalogue_says_what_the_files_say(name: str, model_file: Callable[[
 
         total = sum(math.prod(file.tensor_shape(tensor)) for tensor in file.tensor_names)
         assert total - (rows * columns if tied else 0) == info.parameters
+        spec = read_spec(file)
+        assert spec.linear_parameters == info.pass_parameters
+        assert 2 * spec.layers * spec.kv_width == info.kv_values
 
 
 def test_an_unknown_model_names_the_nearest(here: Settings) -> None:

@@ -30,6 +30,7 @@ class Engine:
     def __init__(
         self,
         runner: Runner,
+        vocab: int,
         window: int,
         limits: Limits,
         cost: CostCurve,
@@ -37,6 +38,7 @@ class Engine:
         send: Callable[[m.Up], None],
     ) -> None:
         self.runner = runner
+        self.vocab = vocab
         self.window = window
         self.token_bytes = token_bytes
         self.send = send
@@ -90,7 +92,7 @@ class Engine:
             match message:
                 case m.Start():
                     sequence = Sequence(message, frozenset(message.end), self.window, self.token_bytes)
-                    refused = self.scheduler.add(sequence)
+                    refused = self._unknown_token(sequence) or self.scheduler.add(sequence)
                     if refused is not None:
                         self.send(m.Step([m.Progress(message.id, [], refused)]))
                 case m.Abort():
@@ -102,6 +104,13 @@ class Engine:
                 case m.Shutdown():
                     return False
         return True
+
+    def _unknown_token(self, sequence: Sequence) -> m.Finish | None:
+        """The refusal of ids that the model has no row for: computing with one would read foreign memory."""
+        for ids in (sequence.request.tokens, sequence.request.reference):
+            if ids and not (min(ids) >= 0 and max(ids) < self.vocab):
+                return sequence.finish("error", f"A token id is outside the vocabulary of {self.vocab}.")
+        return None
 
     def _mark_aborted(self, request_id: int) -> None:
         """From the reading thread: give up the running pass if most of its rows are for the aborted request."""
@@ -139,11 +148,14 @@ class Line:
 
     def receive(self) -> m.Down | None:
         """The next message, or None when the other side is gone."""
-        header = self._file.read(m.HEADER.size)
-        if len(header) < m.HEADER.size:
+        try:
+            header = self._file.read(m.HEADER.size)
+            if len(header) < m.HEADER.size:
+                return None
+            (length,) = m.HEADER.unpack(header)
+            body = self._file.read(length)
+        except ConnectionError:  # It died with something of ours unread.
             return None
-        (length,) = m.HEADER.unpack(header)
-        body = self._file.read(length)
         return m.decode_down(body) if len(body) == length else None
 
     def feed(self, engine: Engine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
 import sys
@@ -19,6 +20,12 @@ def main() -> None:
     # Ctrl-C reaches the whole process group; who started the engine decides what becomes of it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     line = Line(socket.socket(fileno=int(sys.argv[1])))
+    with contextlib.suppress(ConnectionError):  # Whoever started the engine is gone; nobody is left to tell.
+        serve(line)
+
+
+def serve(line: Line) -> None:
+    """Load the model that the first message names and answer until the line ends."""
     opened = line.receive()
     if not isinstance(opened, m.Open):
         return
@@ -40,7 +47,7 @@ def open_engine(config: m.EngineConfig, line: Line) -> Engine:
     runner, spec = load_runner(config, limits, lambda stage, share: line.send(m.Loading(stage, share)))
     kv_tokens = runner.kv_blocks * BLOCK
     window = min(config.window or spec.window, spec.window, kv_tokens)
-    engine = Engine(runner, window, limits, measure_costs(runner, limits), token_bytes(config), line.send)
+    engine = Engine(runner, spec.vocab, window, limits, measure_costs(runner, limits), token_bytes(config), line.send)
     line.send(m.Ready(window, spec.vocab, kv_tokens, runner.detail))
     return engine
 

@@ -13,7 +13,7 @@ from vivace.engine import native
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="the native kernels are not built")
 
-ISAS = [i for i in range(4) if native.available() and native.isa_name(i)]
+ISAS = [i for i in range(5) if native.available() and native.isa_name(i)]
 BASE = native.Config(
     layers=2, hidden=128, heads=4, kv_heads=2, head_dim=32, ffn=192, vocab=331, rope_theta=1e4, rms_eps=1e-6,
     max_rows=320, max_positions=2048,

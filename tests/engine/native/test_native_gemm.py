@@ -9,7 +9,7 @@ from vivace.engine import native
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="the native kernels are not built")
 
-ISAS = [i for i in range(4) if native.available() and native.isa_name(i)]
+ISAS = [i for i in range(5) if native.available() and native.isa_name(i)]
 
 
 @pytest.mark.parametrize("isa", ISAS)
