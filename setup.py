@@ -29,7 +29,7 @@ AVX512 = [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx51
 X86_FLAGS = {
     "isa_avx2.cpp": AVX2,
     "isa_avx512.cpp": AVX512,
-    "isa_avx512_bf16.cpp": [*AVX512, "-mavx512bf16"],
+    "isa_avxvnni.cpp": [*AVX2, "-mavxvnni"],
     "isa_amx.cpp": [*AVX512, "-mavx512bf16", "-mamx-tile", "-mamx-int8", "-mamx-bf16"],
 }
 

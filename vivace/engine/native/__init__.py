@@ -6,6 +6,7 @@ from vivace.engine.native.binding import (
     ISA_AUTO,
     ISA_AVX2,
     ISA_AVX512,
+    ISA_AVXVNNI,
     ISA_PORTABLE,
     KV,
     KV_BLOCK,
@@ -18,16 +19,15 @@ from vivace.engine.native.binding import (
     Output,
     Span,
     Weights,
-    available,
     gemm_int32,
     interleave,
     isa_best,
     isa_name,
-    load,
     pack,
     probe,
     quantize,
 )
+from vivace.engine.native.library import available, load
 
 __all__ = [
     "ABORTED",
@@ -35,6 +35,7 @@ __all__ = [
     "ISA_AUTO",
     "ISA_AVX2",
     "ISA_AVX512",
+    "ISA_AVXVNNI",
     "ISA_PORTABLE",
     "KV",
     "KV_BLOCK",

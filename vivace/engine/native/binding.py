@@ -1,4 +1,4 @@
-"""The native engine seen from Python: ctypes structs, and thin classes that take and give numpy arrays.
+"""The native engine seen from Python: thin classes over the C ABI that take and give numpy arrays.
 
 Each call drops the interpreter lock. Arrays handed over are kept alive by the object that uses them.
 """
@@ -8,17 +8,23 @@ from __future__ import annotations
 import ctypes as c
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.machinery import EXTENSION_SUFFIXES
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-ABI = 1
+from vivace.engine.native.library import (
+    BatchStruct,
+    ConfigStruct,
+    LayerStruct,
+    LinearStruct,
+    SpanStruct,
+    WeightsStruct,
+    load,
+)
+
 KV_BLOCK = 32
-ISA_AUTO, ISA_PORTABLE, ISA_AVX2, ISA_AVX512, ISA_AMX = -1, 0, 1, 2, 3
+ISA_AUTO, ISA_PORTABLE, ISA_AVX2, ISA_AVX512, ISA_AMX, ISA_AVXVNNI = -1, 0, 1, 2, 3, 4
 FLAG_PIN, FLAG_PROFILE = 1, 2
 OK, ABORTED = 0, 1
 
@@ -31,140 +37,6 @@ BFloat16 = NDArray[np.uint16]
 
 class NativeError(RuntimeError):
     """The native library refused a call; the message says why."""
-
-
-class _Linear(c.Structure):
-    _fields_ = [
-        ("w", c.c_void_p),
-        ("scale", c.c_void_p),
-        ("colsum", c.c_void_p),
-        ("bias", c.c_void_p),
-        ("n", c.c_int32),
-        ("k", c.c_int32),
-    ]
-
-
-class _Config(c.Structure):
-    _fields_ = [
-        ("layers", c.c_int32),
-        ("hidden", c.c_int32),
-        ("heads", c.c_int32),
-        ("kv_heads", c.c_int32),
-        ("head_dim", c.c_int32),
-        ("ffn", c.c_int32),
-        ("vocab", c.c_int32),
-        ("rope_dim", c.c_int32),
-        ("rope_interleaved", c.c_int32),
-        ("max_rows", c.c_int32),
-        ("max_positions", c.c_int32),
-        ("flags", c.c_int32),
-        ("idle_spin_us", c.c_int32),
-        ("reserved", c.c_int32),
-        ("rope_theta", c.c_double),
-        ("rms_eps", c.c_double),
-        ("inv_freq", c.c_void_p),
-        ("rope_attn_factor", c.c_double),
-    ]
-
-
-class _Layer(c.Structure):
-    _fields_ = [
-        ("attn_norm", c.c_void_p),
-        ("qkv", _Linear),
-        ("q_norm", c.c_void_p),
-        ("k_norm", c.c_void_p),
-        ("o", _Linear),
-        ("ffn_norm", c.c_void_p),
-        ("gate_up", _Linear),
-        ("down", _Linear),
-    ]
-
-
-class _Weights(c.Structure):
-    _fields_ = [
-        ("embed", c.c_void_p),
-        ("layers", c.POINTER(_Layer)),
-        ("final_norm", c.c_void_p),
-        ("head", _Linear),
-    ]
-
-
-class _Span(c.Structure):
-    _fields_ = [("blocks", c.c_void_p), ("start", c.c_int32), ("rows", c.c_int32)]
-
-
-class _Batch(c.Structure):
-    _fields_ = [
-        ("tokens", c.c_void_p),
-        ("spans", c.POINTER(_Span)),
-        ("argmax_rows", c.c_void_p),
-        ("argmax", c.c_void_p),
-        ("argmax_logit", c.c_void_p),
-        ("logit_rows", c.c_void_p),
-        ("logits", c.c_void_p),
-        ("n_tokens", c.c_int32),
-        ("n_spans", c.c_int32),
-        ("n_argmax", c.c_int32),
-        ("n_logits", c.c_int32),
-    ]
-
-
-_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
-    "vv_abi": (c.c_int32, []),
-    "vv_isa_best": (c.c_int32, []),
-    "vv_isa_name": (c.c_char_p, [c.c_int32]),
-    "vv_packed_size": (c.c_int64, [c.c_int64, c.c_int64]),
-    "vv_pack": (c.c_int32, [c.c_void_p, c.c_int64, c.c_int64, c.c_void_p, c.c_void_p]),
-    "vv_quantize": (c.c_int32, [c.c_void_p, c.c_int64, c.c_int64, c.c_void_p, c.c_void_p]),
-    "vv_alloc": (c.c_void_p, [c.c_int64]),
-    "vv_release": (None, [c.c_void_p, c.c_int64]),
-    "vv_model_create": (c.c_void_p, [c.POINTER(_Config), c.POINTER(_Weights), c.c_int32, c.c_int32]),
-    "vv_model_free": (None, [c.c_void_p]),
-    "vv_error": (c.c_char_p, []),
-    "vv_kv_create": (c.c_void_p, [c.c_void_p, c.c_int32]),
-    "vv_kv_free": (None, [c.c_void_p]),
-    "vv_kv_block_bytes": (c.c_int64, [c.c_void_p]),
-    "vv_kv_copy_block": (c.c_int32, [c.c_void_p, c.c_int32, c.c_int32]),
-    "vv_kv_drop_blocks": (c.c_int32, [c.c_void_p, c.c_int32, c.c_int32]),
-    "vv_forward": (c.c_int32, [c.c_void_p, c.c_void_p, c.POINTER(_Batch), c.c_void_p]),
-    "vv_profile": (c.c_int32, [c.c_void_p, c.c_void_p]),
-    "vv_profile_name": (c.c_char_p, [c.c_int32]),
-    "vv_profile_reset": (None, [c.c_void_p]),
-    "vv_gemm_int32": (
-        c.c_int32,
-        [c.c_int32, c.c_void_p, c.c_int32, c.c_void_p, c.c_void_p, c.c_int32, c.c_int32, c.c_void_p],
-    ),
-    "vv_probe": (c.c_double, [c.c_int32, c.c_int32, c.c_int64, c.c_double]),
-}
-
-
-@cache
-def load() -> Any:
-    """The library with its signatures set; OSError where it was not built or does not fit this package."""
-    here = Path(__file__).parent
-    found = [p for suffix in EXTENSION_SUFFIXES if (p := here / f"_native{suffix}").exists()]
-    if not found:
-        raise OSError(f"no native kernels in {here}: run `python setup.py build_ext --inplace` (needs a C++ compiler)")
-    library = c.CDLL(str(found[0]))
-    for name, (result, arguments) in _SIGNATURES.items():
-        function = getattr(library, name, None)
-        if function is None:
-            raise OSError(f"{found[0].name} has no {name}: build it again")
-        function.restype = result
-        function.argtypes = arguments
-    if library.vv_abi() != ABI:
-        raise OSError(f"{found[0].name} has ABI {library.vv_abi()}, this package needs {ABI}: build it again")
-    return library
-
-
-@cache
-def available() -> bool:
-    """Whether the native library is built and loads here."""
-    try:
-        load()
-    except OSError:
-        return False
-    return True
 
 
 def isa_best() -> int:
@@ -205,7 +77,7 @@ class Linear:
     n: int
     k: int
 
-    def struct(self) -> _Linear:
+    def struct(self) -> LinearStruct:
         padded = -(-self.n // 16) * 16
         _require(self.w, np.int8, int(load().vv_packed_size(self.n, self.k)), "w")
         _require(self.scale, np.float32, padded, "scale")
@@ -213,7 +85,7 @@ class Linear:
         if self.bias is not None:
             _require(self.bias, np.float32, padded, "bias")
         bias = None if self.bias is None else self.bias.ctypes.data
-        return _Linear(self.w.ctypes.data, self.scale.ctypes.data, self.colsum.ctypes.data, bias, self.n, self.k)
+        return LinearStruct(self.w.ctypes.data, self.scale.ctypes.data, self.colsum.ctypes.data, bias, self.n, self.k)
 
 
 @dataclass(frozen=True)
@@ -346,7 +218,7 @@ class Model:
             _require(f.inv_freq, np.float64, (f.rope_dim or f.head_dim) // 2, "inv_freq")
             inv_freq = f.inv_freq.ctypes.data
         flags = FLAG_PIN * f.pin | FLAG_PROFILE * f.profile
-        native = _Config(
+        native = ConfigStruct(
             f.layers, f.hidden, f.heads, f.kv_heads, f.head_dim, f.ffn, f.vocab, f.rope_dim, int(f.rope_interleaved),
             f.max_rows, f.max_positions, flags, f.idle_spin_us, 0, f.rope_theta, f.rms_eps, inv_freq,
             f.rope_attn_factor,
@@ -358,9 +230,9 @@ class Model:
             _require(a, np.float32, size, what)
             return int(a.ctypes.data)
 
-        layers = (_Layer * f.layers)(
+        layers = (LayerStruct * f.layers)(
             *(
-                _Layer(
+                LayerStruct(
                     vector(w.attn_norm, f.hidden, "attn_norm"),
                     w.qkv.struct(),
                     vector(w.q_norm, f.head_dim, "q_norm"),
@@ -374,7 +246,7 @@ class Model:
             )
         )
         final_norm = vector(weights.final_norm, f.hidden, "final_norm")
-        all_weights = _Weights(weights.embed.ctypes.data, layers, final_norm, weights.head.struct())
+        all_weights = WeightsStruct(weights.embed.ctypes.data, layers, final_norm, weights.head.struct())
         self._handle = self._library.vv_model_create(c.byref(native), c.byref(all_weights), threads, isa)
         if not self._handle:
             raise _error()
@@ -417,15 +289,15 @@ class Model:
         for s, table in zip(spans, tables, strict=True):
             if table.size * KV_BLOCK < s.start + s.rows:
                 raise ValueError(f"{table.size} KV blocks do not cover {s.start + s.rows} positions")
-        native = (_Span * len(spans))(
-            *(_Span(table.ctypes.data, s.start, s.rows) for s, table in zip(spans, tables, strict=True))
+        native = (SpanStruct * len(spans))(
+            *(SpanStruct(table.ctypes.data, s.start, s.rows) for s, table in zip(spans, tables, strict=True))
         )
         argmax, value = np.zeros(best.size, np.int32), np.zeros(best.size, np.float32)
         logits = np.empty((full.size, self.config.vocab), np.float32) if logits_out is None else logits_out
         _require(logits, np.float32, full.size * self.config.vocab, "logits_out")
         if abort is not None:
             _require(abort, np.int32, 1, "abort")
-        batch = _Batch(
+        batch = BatchStruct(
             tokens.ctypes.data, native, best.ctypes.data, argmax.ctypes.data, value.ctypes.data, full.ctypes.data,
             logits.ctypes.data, tokens.size, len(spans), best.size, full.size,
         )  # fmt: skip

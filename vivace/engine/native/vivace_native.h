@@ -25,7 +25,7 @@ extern "C" {
 #define VV_ABI 1      /* raised when a struct or a meaning changes; binding.py refuses another number */
 #define VV_KV_BLOCK 32 /* positions in one KV block */
 
-enum { VV_ISA_AUTO = -1, VV_ISA_PORTABLE = 0, VV_ISA_AVX2 = 1, VV_ISA_AVX512 = 2, VV_ISA_AMX = 3 };
+enum { VV_ISA_AUTO = -1, VV_ISA_PORTABLE = 0, VV_ISA_AVX2 = 1, VV_ISA_AVX512 = 2, VV_ISA_AMX = 3, VV_ISA_AVXVNNI = 4 };
 enum { VV_FLAG_PIN = 1, VV_FLAG_PROFILE = 2 };
 enum { VV_OK = 0, VV_ABORTED = 1, VV_EINVAL = -1, VV_ENOMEM = -2 };
 

@@ -1,10 +1,11 @@
 // Attention of up to 32 stacked query rows (rows x heads that share a kv head) over the paged keys, softmax online in
 // steps of 128 keys. The including unit provides
 //
-//   void scores(const uint16_t* q, int rows, int d_pad, const uint16_t* k, float* s)   s[32][kKeyStep], 32 keys
+//   void scores(const uint16_t* q, int rows, int d_pad, const uint16_t* const* k, int n, float* s)
 //   void values(const uint16_t* p, int rows, const uint16_t* const* v, int n, int d_pad, float* o)
 //
-// the second adding p[32][kKeyStep] times n blocks of V to o[32][d_pad].
+// the first writing s[32][kKeyStep] for n blocks of K, the second adding p[32][kKeyStep] times n blocks of V to
+// o[32][d_pad].
 //
 // Keys beyond a row's limit give p = 0 exactly, and 0 * v adds nothing: a row's result is the same in any batch.
 #pragma once
@@ -24,7 +25,8 @@ struct Softmax {
 
 // One step of `keys` (a multiple of 32) keys from position `base`; returns whether any row's maximum moved.
 VV_INLINE bool softmax_step(const Softmax& t, float scale_log2e, int rows, int base, int keys) {
-    static const vi lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    static const int32_t counted[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const vi lanes = loadi(counted);
     const vf scale = splat(scale_log2e);
     alignas(64) float top[kQueryRows];
     for (int r = 0; r < kQueryRows; r++) top[r] = kMasked;
@@ -34,7 +36,7 @@ VV_INLINE bool softmax_step(const Softmax& t, float scale_log2e, int rows, int b
         const int limit = t.limit[r] - base;
         if (limit < keys - 1)
             for (int i = limit < 0 ? 0 : limit / 16; i < vectors; i++)
-                store(s + i * 16, select(lanes + i * 16 <= limit, load(s + i * 16), splat(kMasked)));
+                store(s + i * 16, select(lanes <= splati(limit - i * 16), load(s + i * 16), splat(kMasked)));
         vf m0 = load(s), m1 = load(s + 16);
         for (int i = 2; i < vectors; i += 2) {
             m0 = max(m0, load(s + i * 16));
@@ -86,11 +88,12 @@ static void attention(const Attention& a, int row0, int row1, void* scratch) {
     const uint16_t* v[2][kKeyStep / kKvBlock];
     auto score = [&](int base, const uint16_t** values_of) {
         const int n = int(ceil_div(end - base < kKeyStep ? end - base : kKeyStep, kKvBlock));
+        const uint16_t* k[kKeyStep / kKvBlock];
         for (int j = 0; j < n; j++) {
-            const uint16_t* k = a.kv + a.blocks[base / kKvBlock + j] * a.block_stride;
-            values_of[j] = k + v_offset;
-            scores(q, rows, a.d_pad, k, s + j * kKvBlock);
+            k[j] = a.kv + a.blocks[base / kKvBlock + j] * a.block_stride;
+            values_of[j] = k[j] + v_offset;
         }
+        scores(q, rows, a.d_pad, k, n, s);
         return n;
     };
     // The next step's scores come between a step's softmax and its values: they need nothing that was just stored,
@@ -101,7 +104,7 @@ static void attention(const Attention& a, int row0, int row1, void* scratch) {
         const bool moved = softmax_step(t, a.scale_log2e, rows, base, count * kKvBlock);
         if (moved && base)  // a factor of exactly 1 otherwise
             for (int r = 0; r < rows; r++)
-                for (int j = 0; j < a.d_pad; j += 16)
+                for (int j = 0; alpha[r] != 1.0f && j < a.d_pad; j += 16)
                     store(o + r * a.d_pad + j, load(o + r * a.d_pad + j) * splat(alpha[r]));
         if (base + kKeyStep < end) n = score(base + kKeyStep, v[i ^ 1]);
         values(p, rows, v[i], count, a.d_pad, o);

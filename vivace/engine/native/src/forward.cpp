@@ -120,6 +120,15 @@ void quantize(Step& s, int thread, const float* x, int n, int k_steps) {
     });
 }
 
+void quantize_ffn(Step& s, int thread) {
+    vv_model& m = s.m;
+    const int grain = s.rows <= 8 ? 4 : (s.rows <= 32 ? 8 : 16);  // divides 16: a piece stays in one packed block
+    share(s, thread, s.rows, grain, [&](int from, int to) {
+        s.k.quant_groups(m.h + from * 16, m.h_ld, to - from, m.config.ffn, m.k_ffn, packed_row(s, m.a, from, m.k_ffn),
+                         m.a_scale + from);
+    });
+}
+
 void rope_and_cache(Step& s, int thread, int layer) {
     vv_model& m = s.m;
     const vv_config& c = m.config;
@@ -169,8 +178,9 @@ void attention(Step& s, int thread, int layer) {
     for (int task = thread; task < tasks; task = m.pool->claim()) {
         while (task >= m.task0[size_t(span) + 1]) first += s.b.spans[span++].rows;
         const vv_span& sp = s.b.spans[span];
-        const int stacked = sp.rows * m.group, per_head = int(ceil_div(stacked, kQueryRows));
-        const int local = task - m.task0[size_t(span)], head = local / per_head, row0 = local % per_head * kQueryRows;
+        const int stacked = sp.rows * m.group;
+        // Heads in turn: threads side by side then read different keys, each mostly its own head's.
+        const int local = task - m.task0[size_t(span)], head = local % c.kv_heads, row0 = local / c.kv_heads * kQueryRows;
         a.q = m.q + head * m.q_head_stride + int64_t(first) * m.group * m.d_pad;
         a.start = sp.start;
         a.blocks = sp.blocks;
@@ -242,7 +252,7 @@ bool layer(Step& s, int thread, int i) {
     meet(s, thread, kFfnNorm);
     run_product(s, thread, product(s, w.gate_up, Epilogue::silu_mul, m.h, m.h_ld), first_piece(s, thread, w.down));
     if (!meet(s, thread, kGateUp)) return false;
-    quantize(s, thread, m.h, c.ffn, m.k_ffn);
+    quantize_ffn(s, thread);
     meet(s, thread, kFfnQuant);
     run_product(s, thread, product(s, w.down, Epilogue::add, m.x, c.hidden), first_piece(s, thread, after));
     return meet(s, thread, kDown);
@@ -326,6 +336,7 @@ extern "C" int32_t vv_forward(vv_model* model, vv_kv* kv, const vv_batch* batch,
         if (s.start + s.rows > end) end = s.start + s.rows;
     }
     model->task0[size_t(batch->n_spans)] = task;
+    model->h_ld = round_up(batch->n_tokens, kBlockRows) * 16 + 16;
     fill_rope(*model, end);
     Step s{*model, *kv, *batch, abort};
     model->pool->run(step, &s);

@@ -15,7 +15,7 @@ namespace {
 
 #if defined(__x86_64__)
 struct Cpu {
-    bool avx2 = false, avx512 = false, amx = false;
+    bool avx2 = false, avxvnni = false, avx512 = false, amx = false;
 };
 
 uint64_t xcr0() {
@@ -46,7 +46,10 @@ Cpu detect() {
     const bool f = b7 >> 16 & 1, dq = b7 >> 17 & 1, bw = b7 >> 30 & 1, vl = b7 >> 31 & 1, vnni = c7 >> 11 & 1;
     cpu.avx512 = cpu.avx2 && (state & 0xe6) == 0xe6 && f && dq && bw && vl && vnni;
     uint32_t bf16 = 0;
-    if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) bf16 = a >> 5 & 1;
+    if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) {
+        bf16 = a >> 5 & 1;
+        cpu.avxvnni = cpu.avx2 && (a >> 4 & 1);
+    }
     const bool tile = (d7 >> 24 & 1) && (d7 >> 25 & 1) && (d7 >> 22 & 1);
     cpu.amx = cpu.avx512 && bf16 && tile && (state & 0x60000) == 0x60000 && tiles_permitted();
     return cpu;
@@ -65,6 +68,7 @@ const Kernels* kernels_for(int isa) {
     if (isa == VV_ISA_PORTABLE) return kernels_portable();
 #if defined(__x86_64__)
     if (isa == VV_ISA_AVX2) return cpu().avx2 ? kernels_avx2() : nullptr;
+    if (isa == VV_ISA_AVXVNNI) return cpu().avxvnni ? kernels_avxvnni() : nullptr;
     if (isa == VV_ISA_AVX512) return cpu().avx512 ? kernels_avx512() : nullptr;
     if (isa == VV_ISA_AMX) return cpu().amx ? kernels_amx() : nullptr;
 #endif
@@ -72,7 +76,8 @@ const Kernels* kernels_for(int isa) {
 }
 
 int isa_best() {
-    for (int isa = VV_ISA_AMX; isa > VV_ISA_PORTABLE; isa--)
+    constexpr int best_first[] = {VV_ISA_AMX, VV_ISA_AVX512, VV_ISA_AVXVNNI, VV_ISA_AVX2};
+    for (int isa : best_first)
         if (kernels_for(isa)) return isa;
     return VV_ISA_PORTABLE;
 }

@@ -7,6 +7,8 @@
 #define VV_A_XOR 0
 #include "simd.h"
 #include "rows.inl"
+#include "block.inl"
+#include "gemm.inl"
 
 namespace VV_NS {
 
@@ -34,34 +36,45 @@ static void thread_end() { _tile_release(); }
 #define VV_TILE_FENCE() __asm__ volatile("" ::: "memory")
 
 template <int NT>
-static inline void product(const a_elem* a, int k_steps, int rows, const int8_t* b, int64_t b_next, const int32_t*,
-                           int32_t* c, const char* ahead, int lines) {
-    const int per_step = (lines + k_steps - 1) / k_steps;
-    const int8_t* b1 = b + b_next;
-    const a_elem* a1 = a + int64_t(k_steps) * kTileBytes;
+static void product(const Block& blk, int32_t* c, Pending& before) {
+    const a_elem *a = blk.a, *a1 = a + blk.a_next;
+    const int8_t *b = blk.b, *b1 = b + blk.b_next;
+    Ahead ahead = blk.ahead;
+    const int per_step = (ahead.left + blk.steps - 1) / blk.steps;
+    const int rows_per_step = (before.left + blk.steps - 1) / blk.steps;
+    const bool two = blk.rows > 16;
     VV_TILE_FENCE();
-    _tile_zero(0);
-    if (NT == 2) _tile_zero(1);
-    if (rows > 16) {
+    if (blk.first) {
+        _tile_zero(0);
+        _tile_zero(1);
         _tile_zero(2);
-        if (NT == 2) _tile_zero(3);
-        for (int s = 0; s < k_steps; s++, a += kTileBytes, a1 += kTileBytes, b += kTileBytes, b1 += kTileBytes) {
+        _tile_zero(3);
+    } else {
+        _tile_loadd(0, c, 128);
+        if (NT == 2) _tile_loadd(1, c + 16, 128);
+        _tile_loadd(2, c + 16 * 32, 128);
+        if (NT == 2) _tile_loadd(3, c + 16 * 32 + 16, 128);
+    }
+    // Activations are loaded as a passing stream (the hint keeps the panels in the first-level cache).
+    if (two) {
+        for (int s = 0; s < blk.steps; s++, a += kTileBytes, a1 += kTileBytes, b += kTileBytes, b1 += kTileBytes) {
             _tile_loadd(4, b, 64);
-            _tile_loadd(6, a, 64);
+            _tile_stream_loadd(6, a, 64);
             _tile_dpbssd(0, 6, 4);
             if (NT == 2) {
                 _tile_loadd(5, b1, 64);
                 _tile_dpbssd(1, 6, 5);
             }
-            _tile_loadd(7, a1, 64);
+            _tile_stream_loadd(7, a1, 64);
             _tile_dpbssd(2, 7, 4);
             if (NT == 2) _tile_dpbssd(3, 7, 5);
-            for (int i = 0; i < per_step; i++, ahead += 64) _mm_prefetch(ahead, _MM_HINT_T1);
+            ahead.some(per_step);
+            before.some(rows_per_step);
         }
         _tile_stored(2, c + 16 * 32, 128);
         if (NT == 2) _tile_stored(3, c + 16 * 32 + 16, 128);
     } else {
-        for (int s = 0; s < k_steps; s++, a += kTileBytes, b += kTileBytes, b1 += kTileBytes) {
+        for (int s = 0; s < blk.steps; s++, a += kTileBytes, b += kTileBytes, b1 += kTileBytes) {
             _tile_loadd(4, b, 64);
             _tile_loadd(6, a, 64);
             _tile_dpbssd(0, 6, 4);
@@ -69,47 +82,67 @@ static inline void product(const a_elem* a, int k_steps, int rows, const int8_t*
                 _tile_loadd(5, b1, 64);
                 _tile_dpbssd(1, 6, 5);
             }
-            for (int i = 0; i < per_step; i++, ahead += 64) _mm_prefetch(ahead, _MM_HINT_T1);
+            ahead.some(per_step);
+            before.some(rows_per_step);
         }
     }
     _tile_stored(0, c, 128);
     if (NT == 2) _tile_stored(1, c + 16, 128);
 }
 
-// s[32][kKeyStep] for 32 keys: 2 x 2 tiles
-static void scores(const uint16_t* q, int rows, int d_pad, const uint16_t* k, float* s) {
+// The usual head of 64 dimensions: the 32 query rows stay in four tiles while the keys pass.
+VV_INLINE void scores_64(const uint16_t* q, const uint16_t* const* k, int n, float* s) {
+    constexpr int s_stride = kKeyStep * 4;
+    _tile_loadd(4, q, 128);
+    _tile_loadd(5, q + 32, 128);
+    _tile_loadd(6, q + 16 * 64, 128);
+    _tile_loadd(7, q + 16 * 64 + 32, 128);
+    for (int j = 0; j < 2 * n; j++, s += 16) {
+        const uint16_t* keys = k[j / 2] + (j % 2) * 1024;
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_loadd(2, keys, 64);
+        _tile_dpbf16ps(0, 4, 2);
+        _tile_dpbf16ps(1, 6, 2);
+        _tile_loadd(3, keys + 512, 64);
+        _tile_dpbf16ps(0, 5, 3);
+        _tile_dpbf16ps(1, 7, 3);
+        _tile_stored(0, s, s_stride);
+        _tile_stored(1, s + 16 * kKeyStep, s_stride);
+    }
+}
+
+// s[32][kKeyStep] for n blocks of 32 keys, by 2 x 2 tiles
+static void scores(const uint16_t* q, int rows, int d_pad, const uint16_t* const* k, int n, float* s) {
     const int steps = d_pad / 32, q_stride = d_pad * 2, s_stride = kKeyStep * 4;
-    const uint16_t* k1 = k + steps * 512;
     const uint16_t* q1 = q + 16 * d_pad;
     VV_TILE_FENCE();
-    _tile_zero(0);
-    _tile_zero(1);
-    if (rows > 16) {
+    if (d_pad == 64 && rows > 16) return scores_64(q, k, n, s);
+    for (int j = 0; j < n; j++, s += kKvBlock) {
+        const uint16_t *k0 = k[j], *k1 = k0 + steps * 512;
+        _tile_zero(0);
+        _tile_zero(1);
         _tile_zero(2);
         _tile_zero(3);
         for (int i = 0; i < steps; i++) {
-            _tile_loadd(4, k + i * 512, 64);
+            _tile_loadd(4, k0 + i * 512, 64);
             _tile_loadd(6, q + i * 32, q_stride);
             _tile_dpbf16ps(0, 6, 4);
             _tile_loadd(5, k1 + i * 512, 64);
             _tile_dpbf16ps(1, 6, 5);
-            _tile_loadd(7, q1 + i * 32, q_stride);
-            _tile_dpbf16ps(2, 7, 4);
-            _tile_dpbf16ps(3, 7, 5);
+            if (rows > 16) {
+                _tile_loadd(7, q1 + i * 32, q_stride);
+                _tile_dpbf16ps(2, 7, 4);
+                _tile_dpbf16ps(3, 7, 5);
+            }
         }
-        _tile_stored(2, s + 16 * kKeyStep, s_stride);
-        _tile_stored(3, s + 16 * kKeyStep + 16, s_stride);
-    } else {
-        for (int i = 0; i < steps; i++) {
-            _tile_loadd(4, k + i * 512, 64);
-            _tile_loadd(6, q + i * 32, q_stride);
-            _tile_dpbf16ps(0, 6, 4);
-            _tile_loadd(5, k1 + i * 512, 64);
-            _tile_dpbf16ps(1, 6, 5);
+        _tile_stored(0, s, s_stride);
+        _tile_stored(1, s + 16, s_stride);
+        if (rows > 16) {
+            _tile_stored(2, s + 16 * kKeyStep, s_stride);
+            _tile_stored(3, s + 16 * kKeyStep + 16, s_stride);
         }
     }
-    _tile_stored(0, s, s_stride);
-    _tile_stored(1, s + 16, s_stride);
 }
 
 static void values(const uint16_t* p, int rows, const uint16_t* const* v, int n, int d_pad, float* o) {
@@ -152,7 +185,6 @@ static void values(const uint16_t* p, int rows, const uint16_t* const* v, int n,
 
 }  // namespace VV_NS
 
-#include "gemm.inl"
 #include "attention.inl"
 #include "table.inl"
 

@@ -7,25 +7,22 @@
 #define VV_A_XOR 0
 #include "simd.h"
 #include "rows.inl"
+#include "block.inl"
+#include "gemm.inl"
 
 namespace VV_NS {
 
 static void thread_begin() {}
 static void thread_end() {}
 
-VV_INLINE void prefetch_lines(const char*& ahead, int& lines, int count) {
-    for (int i = 0; i < count && lines > 0; i++, lines--, ahead += 64) _mm_prefetch(ahead, _MM_HINT_T1);
-}
-
 // R rows x 16 columns; a lane of acc[r][i] holds half of the sum of column 4i + lane / 2
 template <int R>
-VV_INLINE void product_rows(const a_elem* a, int k_steps, const int8_t* b, int32_t* c, const char*& ahead, int& lines,
-                            int per_step) {
+VV_INLINE void product_rows(const Block& blk, const a_elem* a, const int8_t* b, int32_t* c, Ahead& ahead, int per_step) {
     __m256i acc[R][4];
     for (int r = 0; r < R; r++)
         for (int i = 0; i < 4; i++) acc[r][i] = _mm256_setzero_si256();
-    for (int s = 0; s < k_steps; s++, a += 16 * kStepK, b += kTileBytes) {
-        prefetch_lines(ahead, lines, per_step);
+    for (int s = 0; s < blk.steps; s++, a += 16 * kStepK, b += kTileBytes) {
+        ahead.some(per_step);
         for (int g = 0; g < 16; g++) {
             __m256i av[R];
             for (int r = 0; r < R; r++) {
@@ -44,28 +41,30 @@ VV_INLINE void product_rows(const a_elem* a, int k_steps, const int8_t* b, int32
             // hadd works within 128-bit halves; the permutation puts the eight columns back in order
             __m256i h = _mm256_hadd_epi32(acc[r][i], acc[r][i + 1]);
             h = _mm256_permute4x64_epi64(h, 0xd8);
-            _mm256_storeu_si256((__m256i*)(c + r * 32 + i * 4), h);
+            __m256i* out = (__m256i*)(c + r * 32 + i * 4);
+            _mm256_storeu_si256(out, blk.first ? h : _mm256_add_epi32(h, _mm256_loadu_si256(out)));
         }
 }
 
 template <int NT>
-static void product(const a_elem* a, int k_steps, int rows, const int8_t* b, int64_t b_next, const int32_t*, int32_t* c,
-                    const char* ahead, int lines) {
-    const int per_step = int(ceil_div(lines, int64_t(k_steps) * NT * ceil_div(rows, 2)));
+static void product(const Block& blk, int32_t* c, Pending& before) {
+    before.some(before.left);
+    Ahead ahead = blk.ahead;
+    const int per_step = int(ceil_div(ahead.left, int64_t(blk.steps) * NT * ceil_div(blk.rows, 2)));
     for (int t = 0; t < NT; t++)
-        for (int r = 0; r < rows; r += 2) {
-            const a_elem* ar = a + int64_t(r / 16) * k_steps * 16 * kStepK + (r % 16) * kStepK;
+        for (int r = 0; r < blk.rows; r += 2) {
+            const a_elem* a = blk.a + (r / 16) * blk.a_next + (r % 16) * kStepK;
+            const int8_t* b = blk.b + t * blk.b_next;
             int32_t* cr = c + r * 32 + t * 16;
-            if (r + 1 < rows)
-                product_rows<2>(ar, k_steps, b + t * b_next, cr, ahead, lines, per_step);
+            if (r + 1 < blk.rows)
+                product_rows<2>(blk, a, b, cr, ahead, per_step);
             else
-                product_rows<1>(ar, k_steps, b + t * b_next, cr, ahead, lines, per_step);
+                product_rows<1>(blk, a, b, cr, ahead, per_step);
         }
 }
 
 }  // namespace VV_NS
 
-#include "gemm.inl"
 #include "bf16_dot.inl"
 #include "attention.inl"
 #include "table.inl"

@@ -8,6 +8,8 @@
 #define VV_A_XOR 0x80
 #include "simd.h"
 #include "rows.inl"
+#include "block.inl"
+#include "gemm.inl"
 
 namespace VV_NS {
 
@@ -16,21 +18,20 @@ static void thread_end() {}
 
 // R rows x NT panels: 8 x 2 accumulators, so that each weight vector is used eight times
 template <int R, int NT>
-VV_INLINE void product_rows(const a_elem* a, int k_steps, const int8_t* b, int64_t b_next, const int32_t* colsum,
-                            int32_t* c, const char*& ahead, int& lines, int per_step) {
+VV_INLINE void product_rows(const Block& blk, const a_elem* a, int32_t* c, Ahead& ahead, int per_step) {
     __m512i acc[R][NT];
     for (int t = 0; t < NT; t++) {
-        __m512i start = _mm512_slli_epi32(_mm512_loadu_si512(colsum + t * 16), 7);
-        for (int r = 0; r < R; r++) acc[r][t] = _mm512_sub_epi32(_mm512_setzero_si512(), start);
+        __m512i start = _mm512_slli_epi32(_mm512_loadu_si512(blk.colsum + t * 16), 7);
+        for (int r = 0; r < R; r++)
+            acc[r][t] = blk.first ? _mm512_sub_epi32(_mm512_setzero_si512(), start)
+                                  : _mm512_loadu_si512(c + r * 32 + t * 16);
     }
-    for (int s = 0; s < k_steps; s++, a += 16 * kStepK, b += kTileBytes) {
-        const int count = lines < per_step ? lines : per_step;
-        for (int i = 0; i < count; i++) _mm_prefetch(ahead + i * 64, _MM_HINT_T1);
-        ahead += int64_t(count) * 64;
-        lines -= count;
+    const int8_t* b = blk.b;
+    for (int s = 0; s < blk.steps; s++, a += 16 * kStepK, b += kTileBytes) {
+        ahead.some(per_step);
         for (int g = 0; g < 16; g++) {
             __m512i w[NT];
-            for (int t = 0; t < NT; t++) w[t] = _mm512_loadu_si512(b + t * b_next + g * 64);
+            for (int t = 0; t < NT; t++) w[t] = _mm512_loadu_si512(b + t * blk.b_next + g * 64);
             for (int r = 0; r < R; r++) {
                 int four;
                 std::memcpy(&four, a + r * kStepK + 4 * g, 4);
@@ -44,21 +45,22 @@ VV_INLINE void product_rows(const a_elem* a, int k_steps, const int8_t* b, int64
 }
 
 template <int NT>
-static void product(const a_elem* a, int k_steps, int rows, const int8_t* b, int64_t b_next, const int32_t* colsum,
-                    int32_t* c, const char* ahead, int lines) {
-    const int passes = rows / 8 + (rows % 8 >= 4) + rows % 4;
-    const int per_step = int(ceil_div(lines, int64_t(k_steps) * passes));
+static void product(const Block& blk, int32_t* c, Pending& before) {
+    before.some(before.left);
+    const int rows = blk.rows, passes = rows / 8 + (rows % 8 >= 4) + rows % 4;
+    Ahead ahead = blk.ahead;
+    const int per_step = int(ceil_div(ahead.left, int64_t(blk.steps) * passes));
     for (int r = 0; r < rows;) {
-        const a_elem* ar = a + int64_t(r / 16) * k_steps * 16 * kStepK + (r % 16) * kStepK;
+        const a_elem* a = blk.a + (r / 16) * blk.a_next + (r % 16) * kStepK;
         int32_t* cr = c + r * 32;
         if (rows - r >= 8) {
-            product_rows<8, NT>(ar, k_steps, b, b_next, colsum, cr, ahead, lines, per_step);
+            product_rows<8, NT>(blk, a, cr, ahead, per_step);
             r += 8;
         } else if (rows - r >= 4) {
-            product_rows<4, NT>(ar, k_steps, b, b_next, colsum, cr, ahead, lines, per_step);
+            product_rows<4, NT>(blk, a, cr, ahead, per_step);
             r += 4;
         } else {
-            product_rows<1, NT>(ar, k_steps, b, b_next, colsum, cr, ahead, lines, per_step);
+            product_rows<1, NT>(blk, a, cr, ahead, per_step);
             r += 1;
         }
     }
@@ -66,7 +68,6 @@ static void product(const a_elem* a, int k_steps, int rows, const int8_t* b, int
 
 }  // namespace VV_NS
 
-#include "gemm.inl"
 #include "bf16_dot.inl"
 #include "attention.inl"
 #include "table.inl"

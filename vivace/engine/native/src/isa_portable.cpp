@@ -6,6 +6,8 @@
 #include "kernels.h"
 #include "simd.h"
 #include "rows.inl"
+#include "block.inl"
+#include "gemm.inl"
 
 namespace VV_NS {
 
@@ -13,27 +15,28 @@ static void thread_begin() {}
 static void thread_end() {}
 
 template <int NT>
-static void product(const a_elem* a, int k_steps, int rows, const int8_t* b, int64_t b_next, const int32_t*, int32_t* c,
-                    const char*, int) {
+static void product(const Block& blk, int32_t* c, Pending& before) {
+    before.some(before.left);
     for (int t = 0; t < NT; t++)
-        for (int r = 0; r < rows; r++) {
+        for (int r = 0; r < blk.rows; r++) {
             int32_t acc[16] = {};
-            const a_elem* ar = a + int64_t(r / 16) * k_steps * 16 * kStepK + (r % 16) * kStepK;
-            const int8_t* bt = b + t * b_next;
-            for (int s = 0; s < k_steps; s++, ar += 16 * kStepK, bt += kTileBytes)
+            int32_t* out = c + r * 32 + t * 16;
+            if (!blk.first) std::memcpy(acc, out, 64);
+            const a_elem* a = blk.a + (r / 16) * blk.a_next + (r % 16) * kStepK;
+            const int8_t* b = blk.b + t * blk.b_next;
+            for (int s = 0; s < blk.steps; s++, a += 16 * kStepK, b += kTileBytes)
                 for (int g = 0; g < 16; g++) {
-                    const int32_t a0 = ar[4 * g], a1 = ar[4 * g + 1], a2 = ar[4 * g + 2], a3 = ar[4 * g + 3];
-                    const int8_t* w = bt + g * 64;
+                    const int32_t a0 = a[4 * g], a1 = a[4 * g + 1], a2 = a[4 * g + 2], a3 = a[4 * g + 3];
+                    const int8_t* w = b + g * 64;
                     for (int n = 0; n < 16; n++)
                         acc[n] += a0 * w[4 * n] + a1 * w[4 * n + 1] + a2 * w[4 * n + 2] + a3 * w[4 * n + 3];
                 }
-            std::memcpy(c + r * 32 + t * 16, acc, 64);
+            std::memcpy(out, acc, 64);
         }
 }
 
 }  // namespace VV_NS
 
-#include "gemm.inl"
 #include "bf16_dot.inl"
 #include "attention.inl"
 #include "table.inl"

@@ -22,6 +22,8 @@ struct Gemm {
     int n;  // real columns
     int panels;
     Epilogue kind;
+    // [rows][n], ld floats between rows. silu_mul writes [n / 32][rows][16] instead, ld floats between column groups:
+    // rows far apart would meet in the same cache sets, and the panels are written one after the other.
     float* out;
     int32_t* raw;
     int64_t ld;
@@ -78,6 +80,8 @@ struct Kernels {
     // a: this row's first 64 values in the packed block
     void (*norm_quant)(const float* x, const float* w, int n, int k_steps, float eps, void* a, float* scale, float* tmp);
     void (*quant)(const float* x, int n, int k_steps, void* a, float* scale);
+    // up to 16 rows, within one packed block, of silu_mul's output; x and a are those of the first
+    void (*quant_groups)(const float* x, int64_t ld, int rows, int n, int k_steps, void* a, float* scale);
     void (*pack_row)(const int8_t* x, int n, int k_steps, void* a);
     void (*head_row)(const HeadRow&);
     void (*attention)(const Attention&, int row0, int row1, void* scratch);
@@ -89,6 +93,7 @@ constexpr size_t attention_scratch(int d_pad) {
 
 const Kernels* kernels_portable();
 const Kernels* kernels_avx2();
+const Kernels* kernels_avxvnni();
 const Kernels* kernels_avx512();
 const Kernels* kernels_amx();
 

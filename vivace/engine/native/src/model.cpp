@@ -79,7 +79,7 @@ void lay_out(vv_model& m, Arena& arena, int threads) {
     m.x = arena.take<float>(rows * c.hidden);
     m.qkv = arena.take<float>(rows * m.qkv_ld);
     m.attn = arena.take<float>(rows * c.heads * c.head_dim);
-    m.h = arena.take<float>(rows * m.h_ld);
+    m.h = arena.take<float>((rows * 16 + 16) * (c.ffn / 16));
     m.a = arena.take<char>(rows * k_max * kStepK * elem);
     m.a_head = arena.take<char>(2 * rows * m.k_hidden * kStepK * elem);
     m.a_scale = arena.take<float>(rows);
@@ -168,7 +168,6 @@ extern "C" vv_model* vv_model_create(const vv_config* config, const vv_weights* 
     m->k_attn = int(ceil_div(int64_t(c.heads) * c.head_dim, kStepK));
     m->k_ffn = int(ceil_div(c.ffn, kStepK));
     m->qkv_ld = int64_t(c.heads + 2 * c.kv_heads) * c.head_dim;
-    m->h_ld = c.ffn;
     m->scratch.resize(size_t(threads));
     m->best_value.resize(size_t(threads));
     m->best_index.resize(size_t(threads));

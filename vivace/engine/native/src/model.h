@@ -43,7 +43,8 @@ struct vv_model {
     const vv::Kernels* kernels;
     int d_pad, group, half;
     int k_hidden, k_attn, k_ffn;  // k steps of the three input widths
-    int64_t qkv_ld, h_ld;
+    int64_t qkv_ld;
+    int64_t h_ld;  // of the running step: an odd number of lines, so that column groups spread over the cache sets
 
     vv::Memory arena;
     float *x, *qkv, *attn, *h;

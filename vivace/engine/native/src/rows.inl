@@ -13,14 +13,12 @@ typedef int8_t a_elem;
 
 VV_INLINE void store_a(a_elem* p, vf scaled) {
     vi q = as_int(scaled + kRound);
-#if VV_A_ELEM == 2
-    vs h = __builtin_convertvector((q << 16) >> 16, vs);
-    std::memcpy(p, &h, 32);
-#elif defined(__AVX512F__)
+#if defined(__AVX512F__) && VV_A_ELEM == 1
     _mm_storeu_si128((__m128i*)p, _mm512_cvtepi32_epi8((__m512i)(q ^ VV_A_XOR)));
 #else
-    vb b = __builtin_convertvector(q ^ VV_A_XOR, vb);
-    std::memcpy(p, &b, 16);
+    int32_t t[16];
+    std::memcpy(t, &q, 64);
+    for (int i = 0; i < 16; i++) p[i] = a_elem(int8_t(t[i]) ^ VV_A_XOR);
 #endif
 }
 
@@ -42,6 +40,34 @@ static void quant(const float* x, int n, int k_steps, void* a, float* scale) {
     }
     if (i < n) m0 = max(m0, abs(load(x + i)));
     quantize_into(x, n, k_steps, reduce_max(max(m0, m1)), a, scale);
+}
+
+template <int R>
+VV_INLINE void quant_groups_of(const float* x, int64_t ld, int n, int k_steps, a_elem* a, float* scale) {
+    vf m[R] = {};
+    for (int i = 0; i < n / 16; i++)
+        for (int r = 0; r < R; r++) {
+            __builtin_prefetch(x + (i + 4) * ld + r * 16);  // half of it is in another core's cache
+            m[r] = max(m[r], abs(load(x + i * ld + r * 16)));
+        }
+    vf inv[R];
+    for (int r = 0; r < R; r++) {
+        const float top = reduce_max(m[r]);
+        scale[r] = top / 127.0f;
+        inv[r] = splat(top > 0.0f ? 127.0f / top : 0.0f);
+    }
+    for (int i = 0; i < k_steps * 4; i++) {
+        a_elem* out = a + (i / 4) * 16 * kStepK + (i % 4) * 16;
+        for (int r = 0; r < R; r++)
+            store_a(out + r * kStepK, i * 16 < n ? load(x + i * ld + r * 16) * inv[r] : vf{});
+    }
+}
+
+static void quant_groups(const float* x, int64_t ld, int rows, int n, int k_steps, void* a, float* scale) {
+    a_elem* out = (a_elem*)a;
+    int r = 0;
+    for (; r + 8 <= rows; r += 8) quant_groups_of<8>(x + r * 16, ld, n, k_steps, out + r * kStepK, scale + r);
+    for (; r < rows; r++) quant_groups_of<1>(x + r * 16, ld, n, k_steps, out + r * kStepK, scale + r);
 }
 
 static void norm_quant(const float* x, const float* w, int n, int k_steps, float eps, void* a, float* scale, float* tmp) {
@@ -105,10 +131,10 @@ VV_INLINE void rope(float* x, const Rope& r) {
 }
 
 VV_INLINE void head_norm(float* x, const float* w, int n, float eps) {
-    float t = 0;
-    for (int i = 0; i < n; i++) t += x[i] * x[i];
-    t = 1.0f / __builtin_sqrtf(t / float(n) + eps);
-    for (int i = 0; i < n; i++) x[i] = x[i] * t * w[i];
+    vf t{};
+    for (int i = 0; i < n; i += 16) t = t + load(x + i) * load(x + i);
+    const vf r = splat(1.0f / __builtin_sqrtf(reduce_add(t) / float(n) + eps));
+    for (int i = 0; i < n; i += 16) store(x + i, load(x + i) * r * load(w + i));
 }
 
 // A NaN or infinity in V would leak into rows that do not even see the position, as 0 * NaN.

@@ -1,5 +1,8 @@
-// Sixteen lanes in the compiler's vector extension: one source, lowered to AVX-512, AVX2, SSE or NEON by the flags of
-// the translation unit that includes it. Include inside that unit's namespace only (see kernels.h).
+// Sixteen lanes: one source, compiled to AVX-512, AVX2, SSE or NEON by the flags of the translation unit that includes
+// it. Include inside that unit's namespace only (see kernels.h).
+//
+// With AVX-512 a vf is a compiler vector. Elsewhere it is an array of native ones: the compiler takes 64-byte vectors on
+// narrower machines too, but scalarises half of the operations.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -11,12 +14,81 @@
 
 namespace VV_NS {
 
-typedef float vf __attribute__((vector_size(64)));
-typedef int32_t vi __attribute__((vector_size(64)));
-typedef uint32_t vu __attribute__((vector_size(64)));
-typedef int8_t vb __attribute__((vector_size(16)));
-typedef uint16_t vh __attribute__((vector_size(32)));
-typedef int16_t vs __attribute__((vector_size(32)));
+#if defined(__AVX512F__)
+constexpr int kNative = 64;
+#elif defined(__AVX2__)
+constexpr int kNative = 32;
+#else
+constexpr int kNative = 16;
+#endif
+typedef float nf __attribute__((vector_size(kNative)));
+typedef int32_t ni __attribute__((vector_size(kNative)));
+
+VV_INLINE nf native_max(nf a, nf b) {
+#if defined(__AVX512F__)
+    return (nf)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (nf)_mm256_max_ps((__m256)a, (__m256)b);
+#elif defined(__x86_64__)
+    return (nf)_mm_max_ps((__m128)a, (__m128)b);
+#else
+    return a > b ? a : b;
+#endif
+}
+VV_INLINE nf native_min(nf a, nf b) {
+#if defined(__AVX512F__)
+    return (nf)_mm512_min_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (nf)_mm256_min_ps((__m256)a, (__m256)b);
+#elif defined(__x86_64__)
+    return (nf)_mm_min_ps((__m128)a, (__m128)b);
+#else
+    return a < b ? a : b;
+#endif
+}
+
+#if defined(__AVX512F__)
+typedef nf vf;
+typedef ni vi;
+VV_INLINE vf to_float(vi v) { return __builtin_convertvector(v, vf); }
+VV_INLINE vf as_float(vi v) { return (vf)v; }
+VV_INLINE vi as_int(vf v) { return (vi)v; }
+VV_INLINE vf max(vf a, vf b) { return native_max(a, b); }
+VV_INLINE vf min(vf a, vf b) { return native_min(a, b); }
+VV_INLINE vf splat(float x) { return x - vf{}; }
+VV_INLINE vi splati(int32_t x) { return x - vi{}; }
+#else
+constexpr int kParts = 64 / kNative;
+struct vi {
+    ni v[kParts];
+};
+struct vf {
+    nf v[kParts];
+};
+#define VV_EACH(out, expression)                     \
+    out r;                                           \
+    for (int i = 0; i < kParts; i++) r.v[i] = expression; \
+    return r
+VV_INLINE vf splat(float x) { VV_EACH(vf, x - nf{}); }
+VV_INLINE vi splati(int32_t x) { VV_EACH(vi, x - ni{}); }
+#define VV_FLOAT(op)                                                       \
+    VV_INLINE vf operator op(vf a, vf b) { VV_EACH(vf, a.v[i] op b.v[i]); } \
+    VV_INLINE vf operator op(vf a, float b) { VV_EACH(vf, a.v[i] op b); }   \
+    VV_INLINE vf operator op(float a, vf b) { VV_EACH(vf, a op b.v[i]); }
+VV_FLOAT(+) VV_FLOAT(-) VV_FLOAT(*) VV_FLOAT(/)
+#define VV_INT(op)                                                         \
+    VV_INLINE vi operator op(vi a, vi b) { VV_EACH(vi, a.v[i] op b.v[i]); } \
+    VV_INLINE vi operator op(vi a, int32_t b) { VV_EACH(vi, a.v[i] op b); }
+VV_INT(+) VV_INT(-) VV_INT(&) VV_INT(|) VV_INT(^) VV_INT(<<) VV_INT(>>) VV_INT(<=)
+VV_INLINE vf operator-(vf a) { VV_EACH(vf, -a.v[i]); }
+VV_INLINE vi operator~(vi a) { VV_EACH(vi, ~a.v[i]); }
+VV_INLINE vi operator>=(vf a, float b) { VV_EACH(vi, a.v[i] >= b); }
+VV_INLINE vf to_float(vi a) { VV_EACH(vf, __builtin_convertvector(a.v[i], nf)); }
+VV_INLINE vf as_float(vi a) { VV_EACH(vf, (nf)a.v[i]); }
+VV_INLINE vi as_int(vf a) { VV_EACH(vi, (ni)a.v[i]); }
+VV_INLINE vf max(vf a, vf b) { VV_EACH(vf, native_max(a.v[i], b.v[i])); }
+VV_INLINE vf min(vf a, vf b) { VV_EACH(vf, native_min(a.v[i], b.v[i])); }
+#endif
 
 VV_INLINE vf load(const float* p) {
     vf v;
@@ -29,29 +101,22 @@ VV_INLINE vi loadi(const int32_t* p) {
     return v;
 }
 VV_INLINE void store(float* p, vf v) { std::memcpy(p, &v, 64); }
-VV_INLINE vf splat(float x) { return x - vf{}; }
-VV_INLINE vi splati(int32_t x) { return x - vi{}; }
-VV_INLINE vf to_float(vi v) { return __builtin_convertvector(v, vf); }
-VV_INLINE vf as_float(vi v) { return (vf)v; }
-VV_INLINE vi as_int(vf v) { return (vi)v; }
 VV_INLINE vf select(vi mask, vf a, vf b) { return as_float((mask & as_int(a)) | (~mask & as_int(b))); }
 VV_INLINE vf abs(vf v) { return as_float(as_int(v) & 0x7fffffff); }
 
-#if defined(__AVX512F__)
-VV_INLINE vf max(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
-VV_INLINE vf min(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
-VV_INLINE float reduce_max(vf v) { return _mm512_reduce_max_ps((__m512)v); }
-#else
-VV_INLINE vf max(vf a, vf b) { return a > b ? a : b; }
-VV_INLINE vf min(vf a, vf b) { return a < b ? a : b; }
 VV_INLINE float reduce_max(vf v) {
-    float t[16];
-    store(t, v);
-    for (int w = 8; w; w >>= 1)
+#if defined(__AVX512F__)
+    return _mm512_reduce_max_ps((__m512)v);
+#else
+    nf m = v.v[0];
+    for (int i = 1; i < kParts; i++) m = native_max(m, v.v[i]);
+    float t[kNative / 4];
+    std::memcpy(t, &m, kNative);
+    for (int w = kNative / 8; w; w >>= 1)
         for (int i = 0; i < w; i++) t[i] = t[i] > t[i + w] ? t[i] : t[i + w];
     return t[0];
-}
 #endif
+}
 
 VV_INLINE float reduce_add(vf v) {
     float t[16];
@@ -127,10 +192,9 @@ VV_INLINE void store_bf16(uint16_t* p, vf v) {
     __m256bh h = _mm512_cvtneps_pbh((__m512)v);
     std::memcpy(p, &h, 32);
 #else
-    vu u = (vu)v;
-    u = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
-    vh h = __builtin_convertvector(u, vh);
-    std::memcpy(p, &h, 32);
+    uint32_t u[16];
+    std::memcpy(u, &v, 64);
+    for (int i = 0; i < 16; i++) p[i] = uint16_t((u[i] + 0x7fff + ((u[i] >> 16) & 1)) >> 16);
 #endif
 }
 
@@ -149,16 +213,21 @@ VV_INLINE bool any_differs(vf a, vf b) {
 #if defined(__AVX512F__)
     return _mm512_cmpneq_ps_mask((__m512)a, (__m512)b) != 0;
 #else
+    float x[16], y[16];
+    store(x, a);
+    store(y, b);
     bool differs = false;
-    for (int i = 0; i < 16; i++) differs |= a[i] != b[i];
+    for (int i = 0; i < 16; i++) differs |= x[i] != y[i];
     return differs;
 #endif
 }
 
 VV_INLINE vf load_bf16(const uint16_t* p) {
-    vh h;
-    std::memcpy(&h, p, 32);
-    return (vf)(__builtin_convertvector(h, vu) << 16);
+    uint32_t u[16];
+    for (int i = 0; i < 16; i++) u[i] = uint32_t(p[i]) << 16;
+    vf v;
+    std::memcpy(&v, u, 64);
+    return v;
 }
 
 }  // namespace VV_NS

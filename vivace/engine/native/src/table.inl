@@ -2,7 +2,7 @@
 
 namespace VV_NS {
 
-static const Kernels table = {VV_ISA_NAME, VV_A_ELEM, thread_begin, thread_end, gemm,     embed,
-                              norm_quant,  quant,     pack_row,     head_row,   attention};
+static const Kernels table = {VV_ISA_NAME, VV_A_ELEM, thread_begin, thread_end, gemm,     embed,    norm_quant,
+                              quant,       quant_groups, pack_row,  head_row,   attention};
 
 }  // namespace VV_NS
