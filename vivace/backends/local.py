@@ -63,10 +63,15 @@ class LocalBackend:
         return len(self._opened.prompt(messages))
 
     def start(self, messages: list[Message], request: ResponseRequest) -> LocalRun:
+        start = self.frame(messages, request)
+        return LocalRun(self.engine.start(start), start, self._opened.tokenizer, request.stop)
+
+    def frame(self, messages: list[Message], request: ResponseRequest) -> Start:
+        """What the engine is told of a request. Raises :class:`UsageError` for options out of their range."""
         dialect = self._opened
         if any(not stop for stop in request.stop):
             raise UsageError("A stop text is empty.", param="stop")
-        start = Start(
+        return Start(
             id=0,
             tokens=dialect.prompt(messages),
             sampling=_sampling(request),
@@ -77,7 +82,6 @@ class LocalBackend:
             stop=[stop.encode() for stop in request.stop],
             priority=request.priority,
         )
-        return LocalRun(self.engine.start(start), start, dialect.tokenizer, request.stop)
 
     async def close(self) -> None:
         await self.engine.close()

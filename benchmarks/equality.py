@@ -1,0 +1,121 @@
+"""Drafting on and off over whole task sets: is every answer the same, token for token?
+
+    python -m benchmarks.equality --tasks ../shared/data/tasks --model coder-0.5b
+
+Each task is asked exactly as ``vivace edit`` asks it. Drafted answers are made four at a time, undrafted ones eight at
+a time, so that batches of different shapes are compared as well. Writes one JSON file; exit code 1 when an answer
+differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.machine import describe
+from benchmarks.tasks import Task, load
+from vivace import __version__
+from vivace.agent.plan import make_plan
+from vivace.agent.workspace import Workspace
+from vivace.backends.local import LocalBackend
+from vivace.engine.messages import Finish, Start
+from vivace.models.catalogue import find_model
+from vivace.models.store import model_path
+from vivace.service.local import LocalService, messages_of
+from vivace.settings import Settings
+
+SETS = ("edit", "repair", "long_edit")
+LONGEST = 1500
+"""Output tokens after which an answer is cut, the same for both."""
+
+
+async def answers(backend: LocalBackend, starts: Sequence[Start], at_once: int) -> list[tuple[list[int], Finish]]:
+    """Tokens and end of every request, ``at_once`` of them in the engine together."""
+    gate = asyncio.Semaphore(at_once)
+
+    async def one(start: Start) -> tuple[list[int], Finish]:
+        async with gate:
+            tokens: list[int] = []
+            async for progress in backend.engine.start(start):
+                tokens += progress.tokens
+                finish = progress.finish
+            assert finish is not None
+            return tokens, finish
+
+    return list(await asyncio.gather(*(one(start) for start in starts)))
+
+
+async def requests_of(service: LocalService, backend: LocalBackend, model: str, tasks: Sequence[Task]) -> list[Start]:
+    """The engine's requests for the tasks, as an edit turn makes them."""
+    card = await service.open(model)
+    made = []
+    with tempfile.TemporaryDirectory() as folder:
+        for task in tasks:
+            Path(folder, task.path).write_text(task.before, encoding="utf-8", newline="")
+            plan = await make_plan(service, card, Workspace(Path(folder)).read(task.path), task.instruction)
+            request = plan.ask.request(model)
+            request.max_output_tokens = min(plan.max_output_tokens, LONGEST)
+            made.append(backend.frame(messages_of(request), request))
+    return made
+
+
+async def compare(model: str, tasks: Sequence[Task]) -> dict[str, object]:
+    """Ask everything twice and count what differs."""
+    settings = Settings()
+    service = LocalService(settings)
+    info = find_model(model, settings)
+    backend = LocalBackend(info, model_path(info, settings), settings)
+    card = await backend.open(lambda stage, share: None)
+    starts = await requests_of(service, backend, model, tasks)
+    await service.close()
+    began = time.perf_counter()
+    drafted = await answers(backend, starts, 4)
+    middle = time.perf_counter()
+    plain = await answers(backend, [msgspec.structs.replace(start, draft=False) for start in starts], 8)
+    ended = time.perf_counter()
+    await backend.close()
+    different = [task.id for task, a, b in zip(tasks, drafted, plain, strict=True) if a[0] != b[0]]
+    return {
+        "engine": card.detail,
+        "tasks": len(tasks),
+        "tokens": sum(len(tokens) for tokens, _ in plain),
+        "different": different,
+        "accepted_from_draft": sum(finish.accepted for _, finish in drafted),
+        "passes_with_draft": sum(finish.steps for _, finish in drafted),
+        "seconds_with_draft_4_at_once": round(middle - began, 2),
+        "seconds_without_draft_8_at_once": round(ended - middle, 2),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", type=Path, required=True, help="folder of the task sets")
+    parser.add_argument("--model", default="coder-0.5b")
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
+    parser.add_argument("--out", type=Path, help="where the JSON goes; benchmarks/results by default")
+    options = parser.parse_args()
+    tasks = [task for file in load(options.tasks, options.sets) for task in file.tasks]
+    report = {
+        "command": f"python -m benchmarks.equality --tasks FOLDER --model {options.model}",
+        "date": datetime.date.today().isoformat(),
+        "vivace": __version__,
+        "machine": describe(),
+        "model": options.model,
+        **asyncio.run(compare(options.model, tasks)),
+    }
+    out = options.out or Path(__file__).parent / "results" / f"equality-{options.model}.json"
+    out.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
+    print(msgspec.json.format(msgspec.json.encode(report), indent=1).decode())
+    sys.exit(bool(report["different"]))
+
+
+if __name__ == "__main__":
+    main()
