@@ -15,6 +15,7 @@ def answer(
     requests: list[m.Start],
     window: int,
     limits: Limits = Limits(),  # noqa: B008
+    vocab: int = VOCAB,
 ) -> dict[int, tuple[list[int], m.Finish]]:
     """Tokens and end of every request by id, all of them in the engine at once, its KV memory empty before."""
     tokens: dict[int, list[int]] = {request.id: [] for request in requests}
@@ -33,7 +34,7 @@ def answer(
         if len(ends) == len(requests):
             engine.deliver(m.Inspect())
 
-    engine = Engine(runner, VOCAB, window, limits, CostCurve(DEFAULT_COSTS), lambda token: b"", take)
+    engine = Engine(runner, vocab, window, limits, CostCurve(DEFAULT_COSTS), lambda token: b"", take)
     for request in requests:
         engine.deliver(request)
     engine.run()

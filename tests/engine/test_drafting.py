@@ -159,11 +159,13 @@ def test_edits_in_pytorch_int8_differ_at_ties_only(model_file: Callable[[str], P
     chosen = [(instruction, text) for instruction, text in edits(50) if len(text) < 500][:6]
     requests = [start_of(tokenizer, *edit, draft=True, room=40) for edit in chosen]
     requests = [msgspec.structs.replace(request, id=number) for number, request in enumerate(requests)]
-    plain = answer(runner, [msgspec.structs.replace(r, draft=False) for r in requests], 2048)
+    plain = answer(
+        runner, [msgspec.structs.replace(r, draft=False) for r in requests], 2048, vocab=tokenizer.vocab_size
+    )
     ties = []
     accepted = 0
     for request in requests:
-        mine, finish = answer(runner, [request], 2048)[request.id]
+        mine, finish = answer(runner, [request], 2048, vocab=tokenizer.vocab_size)[request.id]
         accepted += finish.accepted
         if mine != plain[request.id][0]:
             ties.append(gap_at_divergence(runner, request.tokens, mine, plain[request.id][0]))

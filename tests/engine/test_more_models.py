@@ -93,7 +93,7 @@ def test_native_kernels_agree_with_torch_int8(architecture: str, tmp_path: Path)
     assert np.abs(got - torch_logits).mean() < 0.04 * torch_logits.std()
     exact = wanted_of(model)
     assert np.abs(got - exact).mean() < 1.1 * np.abs(torch_logits - exact).mean()
-    assert (got.argmax(-1) == torch_logits.argmax(-1)).mean() > 0.9
+    assert (got.argmax(-1) == torch_logits.argmax(-1)).mean() > 0.85
 
 
 def test_only_chosen_experts_are_multiplied(tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ from vivace.engine.kv import BLOCK
 from vivace.engine.messages import EngineConfig
 from vivace.engine.runner import AbortFlag, Runner, Span
 from vivace.engine.scheduler import Limits
-from vivace.engine.spec import ModelSpec
-from vivace.engine.weights import Kind, Report, load_weights
+from vivace.engine.spec import ModelSpec, read_spec
+from vivace.engine.weights import Kind, Report, Weights, converted_folder, load_weights
 from vivace.errors import VivaceError
+from vivace.models.weight_source import open_model
 
 if TYPE_CHECKING:
     from vivace.models.tokenizer import Tokenizer
@@ -26,14 +27,15 @@ def load_runner(config: EngineConfig, limits: Limits, report: Report) -> tuple[R
     """Load the model that ``config`` names. Raises :class:`VivaceError` where this machine or file cannot do it."""
     threads = config.threads or default_threads()
     path, cache = Path(config.model_path), Path(config.cache_dir)
-    if _native_fits(config):
+    why_not = _why_not_native(config)
+    if why_not is None:
         from vivace.engine.native_runner import NativeRunner, packer
 
         weights = load_weights(path, cache, "int8", report, packer())
         return NativeRunner(weights, kv_blocks(config, weights.spec), limits.most_rows, threads), weights.spec
     if config.kernels == "native":
         raise VivaceError(
-            "The native kernels are not there, or not for this device and precision.",
+            f"The native kernels cannot run this: {why_not}.",
             hint="They are built at installation where a C++ compiler is found, and compute int8 on the CPU.",
             code="no_kernels",
         )
@@ -44,21 +46,42 @@ def load_runner(config: EngineConfig, limits: Limits, report: Report) -> tuple[R
     torch.set_num_threads(threads)
     device = _torch_device(config)
     weights = load_weights(path, cache, _torch_kind(config, device), report)
-    return TorchRunner(weights, kv_blocks(config, weights.spec), device), weights.spec
+    blocks = kv_blocks(config, weights.spec) if device == "cpu" else _cuda_kv_blocks(config, weights)
+    note = why_not if why_not == NO_EXPERTS else ""
+    return TorchRunner(weights, blocks, device, note=note, pack_budget=available_bytes() // 2), weights.spec
 
 
-def _native_fits(config: EngineConfig) -> bool:
-    """Whether the native kernels are built and are what ``config`` asks for. Finds out without importing PyTorch."""
+NO_EXPERTS = "the native kernels have no sparse experts yet"
+
+
+def _why_not_native(config: EngineConfig) -> str | None:
+    """Why the native kernels do not run this; None where they do. Finds out without importing PyTorch."""
     from vivace.engine import native
 
-    if config.kernels == "torch" or config.device == "cuda" or config.precision not in ("auto", "int8"):
-        return False
-    if config.kernels == "auto" and config.device == "auto" and _has_cuda_device():
-        return False
-    return native.available()
+    if config.kernels == "torch":
+        return "PyTorch was asked for"
+    if config.device == "cuda" or config.precision not in ("auto", "int8"):
+        return "they compute int8 on the CPU"
+    if config.kernels == "auto" and config.device == "auto" and has_cuda_device():
+        return "there is a CUDA device"
+    if not native.available():
+        return "they are not built"
+    return NO_EXPERTS if _has_experts(config) else None
 
 
-def _has_cuda_device() -> bool:
+def _has_experts(config: EngineConfig) -> bool:
+    """Whether the model is sparse. Its header is not read where the kernels' weights were made of it before."""
+    from vivace.engine.native_runner import packer
+
+    path = Path(config.model_path)
+    if (converted_folder(path, Path(config.cache_dir), "int8", packer()) / "index.msgpack").exists():
+        return False
+    with open_model(path) as source:
+        return read_spec(source).experts > 0
+
+
+def has_cuda_device() -> bool:
+    """Whether the system has a driver for one; asked without importing PyTorch."""
     return Path("/dev/nvidiactl").exists() or Path("/dev/dxg").exists()
 
 
@@ -87,9 +110,22 @@ def kv_blocks(config: EngineConfig, spec: ModelSpec) -> int:
     """Blocks of KV memory: two full windows, within a quarter of the free memory, and at least one small window."""
     if config.kv_tokens:
         return -(-config.kv_tokens // BLOCK)
+    return _blocks_within(available_bytes() // 4, config, spec)
+
+
+def _cuda_kv_blocks(config: EngineConfig, weights: Weights) -> int:
+    """As :func:`kv_blocks`, within half of the device memory that the weights will leave."""
+    import torch
+
+    if config.kv_tokens:
+        return -(-config.kv_tokens // BLOCK)
+    free = torch.cuda.mem_get_info()[0] - sum(array.nbytes for array in weights.arrays.values())
+    return _blocks_within(max(0, free) // 2, config, weights.spec)
+
+
+def _blocks_within(memory: int, config: EngineConfig, spec: ModelSpec) -> int:
     per_token = spec.layers * 2 * spec.kv_width * (4 if config.precision == "fp32" else 2)
-    affordable = _available_bytes() // 4 // per_token
-    return max(2048, min(2 * spec.window, affordable)) // BLOCK
+    return max(2048, min(2 * spec.window, memory // per_token)) // BLOCK
 
 
 def default_threads() -> int:
@@ -106,6 +142,8 @@ def measure_costs(runner: Runner, limits: Limits) -> CostCurve:
     """The cost of verification passes on this machine: each width twice, the faster one counts. The KV is empty yet."""
     points = {}
     for rows in (1, 16, 32, 64, limits.draft + 1):
+        if rows > runner.kv_blocks * BLOCK:
+            break
         blocks = list(range(-(-rows // BLOCK)))
         taken = []
         for _ in range(2):
@@ -129,7 +167,8 @@ def token_bytes(config: EngineConfig) -> Callable[[int], bytes]:
     return lambda token: tokenizer().token_bytes(token)
 
 
-def _available_bytes() -> int:
+def available_bytes() -> int:
+    """Memory that can be taken without pushing others out; 4 GiB where the system does not say."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):

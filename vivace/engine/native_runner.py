@@ -60,6 +60,8 @@ class NativeRunner:
                     ffn_norm=weights.arrays[part + "ffn_norm"],
                     gate_up=linear(part + "gateup", spec.hidden),
                     down=linear(part + "down", spec.ffn),
+                    q_norm=weights.arrays.get(part + "q_norm"),
+                    k_norm=weights.arrays.get(part + "k_norm"),
                 )
             )
         head = linear("head", spec.hidden)

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,8 +22,9 @@ from filelock import FileLock
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from vivace.engine.spec import ModelSpec, expected_shapes, spec_from_gguf
-from vivace.models.gguf_file import GGUFFile, open_gguf
+from vivace.engine.spec import ModelSpec, expected_shapes, read_spec
+from vivace.models.files import state_of
+from vivace.models.weight_source import WeightSource, open_model
 
 FORMAT = 1
 """Raised whenever the converted layout changes, so that old caches are not read."""
@@ -51,7 +52,8 @@ class Weights(Struct, frozen=True):
     """``arrays`` by name: ``embed`` (bf16 bits), ``norm``, ``head.*`` and ``layers.N.{attn_norm,ffn_norm,q_norm,...}``.
 
     A linear layer ``L`` is ``L.q`` (int8 ``[out, in]``) and ``L.s`` (float32 ``[out]``), or ``L.w`` (float32, or bf16
-    bits as uint16), or what the packer made of it; ``L.b`` is its bias where it has one.
+    bits as uint16), or what the packer made of it; ``L.b`` is its bias where it has one. Sparse experts are two such
+    layers with one more dimension in front, ``experts.gateup`` and ``experts.down``, beside ``router`` (float32).
     """
 
     spec: ModelSpec
@@ -63,18 +65,23 @@ class Weights(Struct, frozen=True):
 def load_weights(
     model_path: Path, cache_dir: Path, kind: Kind, report: Report, packer: Packer | None = None
 ) -> Weights:
-    """The converted weights of a GGUF file, converting it first where that was not done before.
+    """The converted weights of a GGUF file or model folder, converting it first where that was not done before.
 
     Raises :class:`vivace.errors.VivaceError` for a file that the engine cannot run.
     """
-    name = kind if packer is None else f"{kind}-{packer.layout}"
-    folder = cache_dir / "converted" / f"{_identity(model_path)}-{name}-v{FORMAT}"
+    folder = converted_folder(model_path, cache_dir, kind, packer)
     if not (folder / "index.msgpack").exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):
             if not (folder / "index.msgpack").exists():
                 _convert_into(folder, model_path, kind, report, packer)
     return _map(folder)
+
+
+def converted_folder(model_path: Path, cache_dir: Path, kind: Kind, packer: Packer | None = None) -> Path:
+    """Where the converted weights of this very file are kept, or will be."""
+    name = kind if packer is None else f"{kind}-{packer.layout}"
+    return cache_dir / "converted" / f"{_identity(model_path)}-{name}-v{FORMAT}"
 
 
 class Packer(Struct, frozen=True):
@@ -102,8 +109,8 @@ def quantise_rows(matrix: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArra
 
 
 def _identity(model_path: Path) -> str:
-    stat = model_path.stat()
-    text = f"{model_path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}"
+    size, changed = state_of(model_path)
+    text = f"{model_path.resolve()}|{size}|{changed}"
     return f"{model_path.stem[:40]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
@@ -119,8 +126,8 @@ def _map(folder: Path) -> Weights:
 
 
 def _convert_into(folder: Path, model_path: Path, kind: Kind, report: Report, packer: Packer | None) -> None:
-    with open_gguf(model_path) as source:
-        spec = spec_from_gguf(source.metadata, {name: source.tensor_shape(name) for name in source.tensor_names})
+    with open_model(model_path) as source:
+        spec = read_spec(source)
         total = len(expected_shapes(spec))
         staging = Path(tempfile.mkdtemp(prefix=folder.name + ".", dir=folder.parent))
         try:
@@ -129,7 +136,8 @@ def _convert_into(folder: Path, model_path: Path, kind: Kind, report: Report, pa
                 for done, (name, array) in enumerate(_converted(source, spec, kind, packer)):
                     out.write(b"\0" * (-out.tell() % 4096))
                     entries.append(Entry(name, array.dtype.str, array.shape, out.tell()))
-                    out.write(np.ascontiguousarray(array).data)
+                    for piece in array.pieces if isinstance(array, Stacked) else [array]:
+                        out.write(np.ascontiguousarray(piece).data)
                     report("converting", min(1.0, done / (2 * total)))
                 out.flush()
                 os.fsync(out.fileno())
@@ -142,7 +150,19 @@ def _convert_into(folder: Path, model_path: Path, kind: Kind, report: Report, pa
             raise
 
 
-def _converted(source: GGUFFile, spec: ModelSpec, kind: Kind, packer: Packer | None) -> Iterator[tuple[str, Array]]:
+class Stacked(NamedTuple):
+    """An array that is made and written piece by piece along its first dimension: all experts never are in memory."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    pieces: Iterator[Array]
+
+
+def _converted(
+    source: WeightSource, spec: ModelSpec, kind: Kind, packer: Packer | None
+) -> Iterator[tuple[str, Array | Stacked]]:
+    """What ``weights.bin`` holds, in its order. The pieces of a stack are to be taken before the next item."""
+
     def linear(name: str, *parts: Array, bias: Array | None = None) -> Iterator[tuple[str, Array]]:
         matrix = np.concatenate(parts) if len(parts) > 1 else parts[0]
         if kind == "fp32":
@@ -158,8 +178,8 @@ def _converted(source: GGUFFile, spec: ModelSpec, kind: Kind, packer: Packer | N
             yield f"{name}.b", bias
 
     def unpermuted(rows: Array, heads: int) -> Array:
-        """GGUF keeps q and k of the llama family in interleaved rotary order; bring them to half-split order."""
-        if spec.architecture != "llama":
+        """Bring q and k from interleaved rotary order to half-split order."""
+        if not source.interleaved_rotary:
             return rows
         split = rows.reshape(heads, spec.head_dim // 2, 2, *rows.shape[1:])
         return split.swapaxes(1, 2).reshape(rows.shape)
@@ -182,10 +202,47 @@ def _converted(source: GGUFFile, spec: ModelSpec, kind: Kind, packer: Packer | N
         k = unpermuted(read("attn_k.weight"), spec.kv_heads)
         yield from linear(into + "qkv", q, k, read("attn_v.weight"), bias=bias)
         yield from linear(into + "o", read("attn_output.weight"))
+        if spec.qk_norm:
+            yield into + "q_norm", read("attn_q_norm.weight")
+            yield into + "k_norm", read("attn_k_norm.weight")
+        if spec.experts:
+            yield into + "router", read("ffn_gate_inp.weight")
+            one = partial(_expert, source, f"blk.{layer}.")
+            yield from _experts(into + "experts.gateup", partial(one, ["ffn_gate_exps", "ffn_up_exps"]), spec, kind)
+            yield from _experts(into + "experts.down", partial(one, ["ffn_down_exps"]), spec, kind)
+            continue
         gate, up = read("ffn_gate.weight"), read("ffn_up.weight")
         yield from linear(into + "gateup", *([packer.join_gate_up(gate, up)] if packer else [gate, up]))
         yield from linear(into + "down", read("ffn_down.weight"))
 
 
-def _read(source: GGUFFile, part: str, name: str) -> Array:
+def _experts(
+    name: str, read: Callable[[int], Array], spec: ModelSpec, kind: Kind
+) -> Iterator[tuple[str, Array | Stacked]]:
+    """The same matrix of every expert, ``read(expert)`` [out, in], stacked."""
+    out, width = (2 * spec.expert_ffn, spec.hidden) if name.endswith("gateup") else (spec.hidden, spec.expert_ffn)
+    shape = (spec.experts, out, width)
+    if kind == "fp32":
+        yield f"{name}.w", Stacked(np.dtype(np.float32), shape, (read(e) for e in range(spec.experts)))
+    elif kind == "bf16":
+        yield f"{name}.w", Stacked(np.dtype(np.uint16), shape, (bf16_bits(read(e)) for e in range(spec.experts)))
+    else:
+        scales = np.empty(shape[:2], np.float32)
+
+        def quantised() -> Iterator[Array]:
+            for expert in range(spec.experts):
+                q, scales[expert] = quantise_rows(read(expert))
+                yield q
+
+        yield f"{name}.q", Stacked(np.dtype(np.int8), shape, quantised())
+        yield f"{name}.s", scales
+
+
+def _expert(source: WeightSource, part: str, names: list[str], expert: int) -> Array:
+    """The rows of one expert's matrices, one under the other; nothing else is read."""
+    chosen = slice(expert, expert + 1)
+    return np.concatenate([source.dequantize(f"{part}{name}.weight", chosen)[0] for name in names])
+
+
+def _read(source: WeightSource, part: str, name: str) -> Array:
     return source.dequantize(part + name)

