@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vivace import __version__
+from vivace.bench.commands import bench_app
+from vivace.doctor import doctor
 from vivace.errors import VivaceError
 from vivace.models.commands import models_app
 from vivace.settings import Settings
@@ -15,6 +19,7 @@ from vivace.ui.clock import process_started
 from vivace.ui.edit_command import INTERRUPTED, EditOptions, run_edit, split_arguments
 
 if TYPE_CHECKING:
+    from vivace.bench.host import Host
     from vivace.models.catalogue import ModelInfo
     from vivace.service.local import LocalService
 
@@ -26,6 +31,18 @@ app = typer.Typer(
     help="Code edits at the speed of thought, from open models on your own machine.",
 )
 app.add_typer(models_app, name="models")
+
+
+@asynccontextmanager
+async def _open_host(model: str, settings: Settings) -> AsyncIterator[Host]:
+    from vivace.hosting import open_host
+
+    async with open_host(model, settings) as host:
+        yield host
+
+
+app.add_typer(bench_app(_open_host), name="bench")
+app.command()(doctor)
 
 
 @app.callback(invoke_without_command=True)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.speed import open_host
 from vivace.bench.host import Bounds
 from vivace.bench.record import Document
 from vivace.bench.speed import PARTS, Plan, chosen_parts, run_speed
 from vivace.bench.table import markdown
 from vivace.bench.tasks import Task, load_tasks
 from vivace.errors import UsageError
+from vivace.hosting import open_host
 from vivace.settings import Settings
 
 
