@@ -68,12 +68,17 @@ def test_a_whole_file_is_asked_for_once_greedily_with_itself_as_the_draft(tmp_pa
         (Script.file(OLD), "unchanged"),
     ],
 )
-def test_a_bad_answer_is_sampled_anew_once(tmp_path: Path, bad: Script, why: str) -> None:
+def test_a_bad_answer_is_asked_for_anew_once(tmp_path: Path, bad: Script, why: str) -> None:
     events: list[EditEvent] = []
     result, service = turn(tmp_path, [bad, Script.file(NEW)], events=events)
     assert result.status == "changed" and result.lines_changed == 1
     first, second = service.requests
-    assert second.temperature == 0.7 and second.seed != first.seed and second.input == first.input
+    assert second.seed != first.seed and isinstance(first.input, str) and isinstance(second.input, str)
+    if why in ("no code", "unchanged"):  # the free manner: the same up to the instruction, which is the last word
+        assert second.temperature == 0.0 and second.input.endswith("\n\nadd one")
+        assert first.input.startswith(second.input)
+    else:
+        assert second.temperature == 0.7 and second.input == first.input
     assert why in [event.retry for event in events if isinstance(event, Began)][1]
     result, service = turn(tmp_path, [bad])
     assert result.status in ("refused", "unchanged") and len(service.requests) == 2
@@ -228,3 +233,12 @@ def test_an_empty_file_may_be_filled(tmp_path: Path) -> None:
     assert service.requests[0].prediction is None
     apply(result)
     assert (tmp_path / "a.py").read_text() == "def main():\n    pass\n"
+
+
+def test_a_rename_is_not_confined_to_the_function_that_it_names(tmp_path: Path) -> None:
+    text = long_file(80)
+    (tmp_path / "a.py").write_text(text)
+    renamed = Script.file(text.replace("task_7(", "seventh("))
+    result, service = turn(tmp_path, [renamed], "rename task_7 to seventh")
+    assert result.status == "changed"
+    assert isinstance(service.requests[0].input, str) and text in service.requests[0].input

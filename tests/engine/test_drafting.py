@@ -165,7 +165,7 @@ def test_edits_in_pytorch_int8_differ_at_ties_only(model_file: Callable[[str], P
     ties = []
     accepted = 0
     for request in requests:
-        mine, finish = answer(runner, [request], 2048, vocab=tokenizer.vocab_size)[request.id]
+        mine, finish = answer(runner, [request], 2048, vocab=vocab)[request.id]
         accepted += finish.accepted
         if mine != plain[request.id][0]:
             ties.append(gap_at_divergence(runner, request.tokens, mine, plain[request.id][0]))

@@ -1,7 +1,14 @@
 """What the model is asked and how its answer is read: a whole file, or a whole function or class, in one code fence.
 
 Prompts are short, since every token of them is prefilled. The file comes before the instruction, so that the next
-instruction on the same file finds its beginning in the prefix cache.
+instruction on the same file finds its beginning in the prefix cache; and the other way round does harm (see below).
+
+There are two manners of asking, and each is right for a model that the other is wrong for. The careful one ends with
+the form of the answer: coder-1.5b then passes 47 % of tasks and 33 % without. But coder-0.5b follows what it read last
+and hands 55 % of the files back unchanged; with the instruction as the last word, the free manner, it is a quarter, and
+it passes 31 % in place of 18 %. (With the instruction before the file nearly three quarters come back unchanged.) An
+unchanged answer is cheap, all of it being draft, so the careful question comes first and its failure tells which kind
+of model it is.
 """
 
 from __future__ import annotations
@@ -16,10 +23,13 @@ from vivace.agent.reply import fence_for
 from vivace.agent.workspace import SourceFile
 from vivace.protocol.requests import Prediction, ResponseRequest
 
-SYSTEM = (
-    "You edit code. Reply with the complete updated code in one code block and nothing else. "
-    "Change only what the instruction asks for; copy every other line exactly."
-)
+Manner = Literal["careful", "free"]
+
+SYSTEM: dict[Manner, str] = {
+    "careful": "You are an expert programmer. You apply an instruction to a file and reply with the complete updated "
+    "file in one code block.",
+    "free": "You are an expert programmer. Change only what is asked for.",
+}
 
 
 @dataclass(frozen=True)
@@ -29,6 +39,7 @@ class Ask:
     source: SourceFile
     instruction: str
     region: Definition | None = None
+    manner: Manner = "careful"
 
     @property
     def kind(self) -> Literal["whole", "region"]:
@@ -53,25 +64,27 @@ class Ask:
 
     @property
     def prompt(self) -> str:
-        opening = self.block.split("\n", 1)[0]
+        what = self.source.name
         if self.region:
             lean = surroundings(self.source, self.region)
             around = f" (elsewhere in the file: {', '.join(f'`{line}`' for line in lean)})" if lean else ""
-            what, end = f"`{self.region.qualname}` of {self.source.name}{around}", f"`{self.region.name}`"
-        else:
-            what, end = self.source.name, "file"
+            what = f"`{self.region.qualname}` of {what}{around}"
+        lines = [f"{what}:", self.block, "", self.instruction.strip()]
+        opening = self.block.split("\n", 1)[0]
         closing = f", closed by {self.fence}" if len(self.fence) > 3 else ""
-        return (
-            f"{what}:\n{self.block}\n\n{self.instruction}\n\n"
-            f"Reply with the whole updated {end} in one {opening} block{closing}."
-        )
+        if self.manner == "careful":
+            end = f"`{self.region.name}`" if self.region else "file"
+            lines += ["", f"Reply with the whole updated {end} in one {opening} block{closing}."]
+        elif closing:  # the usual fence goes without saying
+            lines += ["", f"Use one {opening} block{closing}."]
+        return "\n".join(lines)
 
     def request(self, model: str, *, takes_reference: bool = True) -> ResponseRequest:
         """The request without its sampling settings."""
         return ResponseRequest(
             model=model,
             input=self.prompt,
-            instructions=SYSTEM,
+            instructions=SYSTEM[self.manner],
             prediction=Prediction(self.block) if takes_reference and self.shown else None,
         )
 

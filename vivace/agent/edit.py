@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -16,13 +16,13 @@ from vivace.agent.result import Began, EditEvent, EditRequest, EditResult, FileO
 from vivace.agent.verdict import Verdict, judge
 from vivace.agent.workspace import SourceFile, Workspace, write_all
 from vivace.errors import UsageError, VivaceError
-from vivace.protocol.contracts import Service
+from vivace.protocol.contracts import ModelCard, Service
 from vivace.protocol.requests import ResponseRequest
 
 SAMPLED = 0.6
 """Temperature of candidates beyond the first."""
 RESAMPLED = 0.7
-"""Least temperature of the second round."""
+"""Least temperature of the second round after a refusal."""
 RESAMPLE_SEED = 1_000_003
 """Seeds of the second round start this far from those of the first."""
 
@@ -59,14 +59,13 @@ async def edit(service: Service, request: EditRequest, sources: list[SourceFile]
     for plan in plans:
         outcome = FileOutcome(plan.ask.source)
         result.files.append(outcome)
-        base = plan.ask.request(card.name, takes_reference=card.takes_reference)
-        base.max_output_tokens = plan.max_output_tokens
         for again in (False, True):
             on_event(_began(plan, outcome))
-            await _round(service, plan, _requests(base, request, again=again), outcome, on_event)
-            # Resampling, not reflection: small models do not mend an answer that they are told is wrong.
+            await _round(service, plan, _requests(plan, card, request, again=again), outcome, on_event)
             if outcome.status == "changed" or outcome.attempts[-1].lost:
                 break
+            if outcome.status == "unchanged":
+                plan = replace(plan, ask=replace(plan.ask, manner="free"))
         on_event(Settled(outcome))
         if outcome.status == "refused":  # all or none: the rest would be for nothing
             break
@@ -79,16 +78,22 @@ def apply(result: EditResult, interrupted: threading.Event | None = None) -> Non
     write_all([(patch.source, patch.data) for patch in result.patches], interrupted)
 
 
-def _requests(base: ResponseRequest, request: EditRequest, *, again: bool) -> list[ResponseRequest]:
-    """One request per candidate: the first greedy, the others sampled; the second round all sampled."""
+def _requests(plan: Plan, card: ModelCard, request: EditRequest, *, again: bool) -> list[ResponseRequest]:
+    """One request per candidate: the first greedy, the others sampled.
+
+    The second round asks in the free manner what came back unchanged, and samples all anew what was refused.
+    Resampling, not reflection: small models do not mend an answer that they are told is wrong.
+    """
+    base = plan.ask.request(card.name, takes_reference=card.takes_reference)
+    base.max_output_tokens = plan.max_output_tokens
     made = []
     for n in range(request.candidates):
         temperature = request.temperature if request.temperature is not None else SAMPLED if n else 0.0
         if n and not temperature:
             temperature = SAMPLED  # the same greedy answer twice is no second candidate
-        seed = request.seed + n
-        if again:
-            temperature, seed = max(temperature, RESAMPLED), seed + RESAMPLE_SEED
+        if again and plan.ask.manner == "careful":
+            temperature = max(temperature, RESAMPLED)
+        seed = request.seed + n + (RESAMPLE_SEED if again else 0)
         top_p = 0.95 if temperature else None
         made.append(msgspec.structs.replace(base, temperature=temperature, seed=seed, top_p=top_p))
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from vivace.agent.definitions import Definition
@@ -20,6 +21,14 @@ MAX_TRIES = 8
 """Definitions that are measured against the window before giving up."""
 
 
+_SPREADS = re.compile(
+    r"\brenam|\beverywhere\b|\bthroughout\b|\bcallers?\b|\bcall sites?\b"
+    r"|\b(all|every|each) (uses?|calls?|occurrences?)\b",
+    re.IGNORECASE,
+)
+"""An instruction that reaches beyond the definition that it names."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """What is asked, and the bound of the answer in tokens."""
@@ -33,16 +42,18 @@ async def make_plan(service: Service, card: ModelCard, source: SourceFile, instr
     """Choose what the model rewrites.
 
     The rule: the whole file, unless the file is long (over 200 lines, or over a third of the window) and the
-    instruction names exactly one definition; then that one. A file that does not fit with its answer
-    is edited by the definition that is named, else by the likeliest one that fits.
+    instruction names exactly one definition and does not reach beyond it (a rename does); then that one. A file that
+    does not fit with its answer is edited by the definition that is named, else by the likeliest one that fits.
 
     Raises :class:`UsageError` (``too_large``) when nothing fits or nothing can be chosen.
     """
     whole = await _fit(service, card, Ask(source, instruction))
     choice = named(source, instruction)
     long = len(source.lines) > LONG_FILE or whole is None or whole.prompt_tokens * 3 > card.context_window
-    if choice and long and (plan := await _fit(service, card, Ask(source, instruction, choice))):
-        return plan
+    spreads = whole is not None and _SPREADS.search(instruction) is not None
+    part = await _fit(service, card, Ask(source, instruction, choice)) if choice and long and not spreads else None
+    if part:
+        return part
     if whole:
         return whole
     for region in _likely(ranked(source, instruction), choice):

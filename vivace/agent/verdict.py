@@ -10,6 +10,7 @@ from vivace.agent.applier import Patch, make_patch
 from vivace.agent.attempt import Attempt
 from vivace.agent.dialect import Ask
 from vivace.agent.guards import lost_code
+from vivace.agent.keep import put_back_kept
 from vivace.agent.syntax import compare
 
 _ABOUT_SPACE = re.compile(r"white ?space|trailing|blank|format|lint|pep ?8|indent", re.IGNORECASE)
@@ -23,7 +24,7 @@ class Verdict:
     reason: str = ""
     unchanged: bool = False
     note: str = ""
-    """What could not be checked."""
+    """What was put back, and what could not be checked."""
 
 
 def judge(ask: Ask, attempt: Attempt) -> Verdict:
@@ -34,17 +35,17 @@ def judge(ask: Ask, attempt: Attempt) -> Verdict:
         if attempt.reply.state == "cut":
             return Verdict(reason="the answer ended before its closing fence")
         return Verdict(reason="the model returned no code", unchanged=True)
-    patch = make_patch(
-        ask.source, ask.whole(attempt.reply.code), keep_trailing_space=_space_is_noise(ask.source.name, ask.instruction)
-    )
+    name, before = ask.source.name, ask.source.text
+    text, kept = put_back_kept(name, before, ask.whole(attempt.reply.code), ask.instruction)
+    patch = make_patch(ask.source, text, keep_trailing_space=_space_is_noise(name, ask.instruction))
     if not patch.blocks:
         return Verdict(reason="the model returned the code unchanged", unchanged=True)
     if reason := lost_code(patch, ask.instruction):
         return Verdict(reason=reason)
-    syntax = compare(ask.source.name, ask.source.text, patch.text)
+    syntax = compare(name, before, patch.text)
     if syntax.fault:
         return Verdict(reason=f"the result does not parse ({syntax.fault})")
-    return Verdict(patch=patch, note=syntax.note)
+    return Verdict(patch=patch, note="; ".join(note for note in (kept, syntax.note) if note))
 
 
 def _space_is_noise(name: str, instruction: str) -> bool:
