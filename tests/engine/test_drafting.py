@@ -159,9 +159,8 @@ def test_edits_in_pytorch_int8_differ_at_ties_only(model_file: Callable[[str], P
     chosen = [(instruction, text) for instruction, text in edits(50) if len(text) < 500][:6]
     requests = [start_of(tokenizer, *edit, draft=True, room=40) for edit in chosen]
     requests = [msgspec.structs.replace(request, id=number) for number, request in enumerate(requests)]
-    plain = answer(
-        runner, [msgspec.structs.replace(r, draft=False) for r in requests], 2048, vocab=tokenizer.vocab_size
-    )
+    vocab = tokenizer.vocab_size
+    plain = answer(runner, [msgspec.structs.replace(r, draft=False) for r in requests], 2048, vocab=vocab)
     ties = []
     accepted = 0
     for request in requests:
