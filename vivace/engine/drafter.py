@@ -29,8 +29,8 @@ FAR = 4
 """So many tokens in a row must agree before a place further away is believed: moved text."""
 SYNCED = 3
 """So many copied tokens in a row mean that the output copies again."""
-LONGEST_RENAME = 6
-"""Tokens of a replacement that is remembered."""
+LONGEST = 6
+"""Tokens of a hunk that is remembered."""
 
 
 class Drafter:
@@ -51,6 +51,11 @@ class Drafter:
         self._home = 0
         self._tail: list[int] = []
         self._renames: dict[int, tuple[list[int], list[int]]] = {}
+        """Replacements made before, by the first token that they replace: (old, new)."""
+        self._hunks: dict[int, tuple[list[int], list[int]]] = {}
+        """Replacements and insertions made before, by the first token that they wrote: (old, new)."""
+        self._ahead: list[int] = []
+        """What is left of a hunk that has begun like an earlier one; the reference goes on at the cursor after it."""
         self._path: list[tuple[int, int, int]] = []
         """The reference's proposal: token, cursor after it, and the first token of the rename that made it, or -1."""
         self._places: dict[int, list[int]] = defaultdict(list)
@@ -71,7 +76,7 @@ class Drafter:
         if not self.enabled or limit <= 0:
             return []
         start = -1
-        self._source = "copy" if self._run >= SYNCED else "resync" if self._run else "guess"
+        self._source = "copy" if self._run >= SYNCED else "resync" if self._run or self._ahead else "guess"
         if self.cursor >= len(self.reference):
             self._source = "suffix"
         if self._source in ("guess", "suffix"):
@@ -96,7 +101,7 @@ class Drafter:
         if not self.reference:
             return
         for index, token in enumerate(new):
-            if index < len(self._path):
+            if index < len(self._path) and not self._ahead:
                 expected, after, rename = self._path[index]
                 if token == expected:
                     self._copied(token, after)
@@ -112,6 +117,7 @@ class Drafter:
     def _walk(self, width: int) -> None:
         """The next ``width`` tokens of the reference with the learned replacements made."""
         place = self.cursor
+        self._path = [(token, place, -1) for token in self._ahead]
         while len(self._path) < width and place < len(self.reference):
             token = self.reference[place]
             old, new = self._renames.get(token, ([], []))
@@ -140,10 +146,19 @@ class Drafter:
         new = self._tail[: len(self._tail) - self._run]
         old = self.reference[self._anchor : self.cursor - self._run]
         self._tail.clear()
-        if 0 < len(old) <= LONGEST_RENAME and 0 < len(new) <= LONGEST_RENAME and old[0] != new[0]:
+        if not 0 < len(new) <= LONGEST or len(old) > LONGEST:
+            return
+        self._hunks[new[0]] = (old, new)
+        if old and old[0] != new[0]:
             self._renames[old[0]] = (old, new)
 
     def _follow(self, token: int) -> None:
+        if self._ahead:
+            if token == self._ahead[0]:
+                self._tail.append(self._ahead.pop(0))
+                return
+            self._hunks.pop(self._tail[0], None)
+            self._ahead, self._path = [], []
         if self.cursor < len(self.reference) and self.reference[self.cursor] == token:
             self._copied(token, self.cursor + 1)
             return
@@ -153,6 +168,13 @@ class Drafter:
             self._anchor = self.cursor
         self._tail.append(token)
         self.cursor, self._run = self._resume(token)
+        old, written = self._hunks.get(token, ([], []))
+        if len(self._tail) == 1 and len(written) > 1 and self._run <= 1 and self._at_anchor(old):
+            self._ahead = written[1:]
+            self.cursor, self._run = self._anchor + len(old), 0
+
+    def _at_anchor(self, old: list[int]) -> bool:
+        return self.reference[self._anchor : self._anchor + len(old)] == old
 
     def _resume(self, token: int) -> tuple[int, int]:
         """Where the reference goes on after ``token``, and how many tokens speak for that place."""
