@@ -38,3 +38,6 @@ class Settings(BaseSettings):
 
     kv_tokens: int = 0
     """Positions of KV memory over all sequences; 0 sizes it from the model's window and the free memory."""
+
+    kv_type: Literal["bf16", "int8"] = "bf16"
+    """What KV memory keeps; ``int8`` takes half the memory, on the native kernels only."""

@@ -89,6 +89,22 @@ def test_definitions_may_not_vanish_unasked() -> None:
     assert "A.g would be lost" in lost(klass, klass.split("\n\n")[0] + "\n")
 
 
+def test_a_rename_that_nobody_asked_for_is_a_loss() -> None:
+    renamed = BODY.replace("def g", "def count_h")
+    assert "g would be lost" in lost(BODY, renamed, "count the words")
+    for asked in ("rename it", "use a better name", "it shall be count_h", "Refactor it"):
+        assert not lost(BODY, renamed, asked)
+
+
+def test_an_import_that_is_still_used_may_not_go() -> None:
+    old = "import math\nfrom a import b as c\n\n\ndef f(x):\n    return math.pi + c(x)\n"
+    assert "import of math" in lost(old, old.replace("import math\n", ""))
+    assert "import of c" in lost(old, old.replace("from a import b as c\n", ""))
+    assert not lost(old, old.replace("import math\n", "").replace("math.pi", "3"))
+    assert not lost(old, old.replace("import math\n", "").replace("def f(x)", "def f(x, math)"))
+    assert not lost(old, old.replace("from a import b as c", "from b import c"))
+
+
 def test_definitions_of_other_languages_count_too() -> None:
     go = "package m\n\nfunc A() {}\n\nfunc B() {}\n"
     assert "B would be lost" in lost(go, "package m\n\nfunc A() {}\n", name="a.go")

@@ -12,7 +12,7 @@ import torch
 
 from vivace.engine.kv import BLOCK
 from vivace.engine.load import load_runner
-from vivace.engine.messages import EngineConfig
+from vivace.engine.messages import EngineConfig, KvType
 from vivace.engine.runner import AbortFlag, Runner, Span
 from vivace.engine.scheduler import Limits
 from vivace.models.tokenizer import Tokenizer
@@ -92,7 +92,7 @@ def engine_of(runner: Runner) -> Engine:
     return run
 
 
-def load(path: Path, kernels: str, precision: str) -> Runner:
+def load(path: Path, kernels: str, precision: str, kv_type: KvType = "bf16") -> Runner:
     config = EngineConfig(
         model_path=str(path),
         cache_dir=str(Settings().cache_dir),
@@ -100,5 +100,6 @@ def load(path: Path, kernels: str, precision: str) -> Runner:
         kernels=kernels,  # type: ignore[arg-type]
         precision=precision,  # type: ignore[arg-type]
         kv_tokens=2 * DOCUMENT,
+        kv_type=kv_type,
     )
     return load_runner(config, Limits(), lambda stage, share: None)[0]

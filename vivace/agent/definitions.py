@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vivace.agent.languages import parse_tree
+from vivace.agent.languages import parse_tree, python_tree
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -34,12 +33,8 @@ class Definition:
 def definitions(language: str, text: str) -> list[Definition] | None:
     """All definitions in order, nested ones too; ``None`` when the text cannot be parsed or nobody knows how."""
     if language == "python":
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return list(_python(ast.parse(text), ""))
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
+        module = python_tree(text)
+        return None if module is None else list(_python(module, ""))
     tree = parse_tree(language, text)
     if tree is None or (tree.root_node.has_error and language != "c"):
         return None

@@ -6,19 +6,21 @@ comment that stands for code, a definition that is not there any more, and a fil
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
 
 from vivace.agent.applier import Patch
 from vivace.agent.definitions import Definition, definitions
-from vivace.agent.languages import language_of
+from vivace.agent.languages import language_of, python_tree
 
 _REMOVES = re.compile(
     r"\b(delet|remov|drop|renam|replac|merg|inlin|combin|convert|refactor|rewrit|restructur|simplif|extract|mov(e|ing)\b"
     r"|eliminat|get rid|turn\w* .* into|instead of|without|unif|collapse|split|shorten|clean|reduce|only keep|strip)",
     re.IGNORECASE,
 )
+_NAMES = re.compile(r"\b(names?|named|call(ed)? it)\b", re.IGNORECASE)
 _COMMENT = re.compile(r"^\s*(?:#|//|/\*+|\*|--|;|<!--|%|\"\"\")\s*(.*?)\s*(?:\*/|-->|\"\"\")?\s*$")
 _ELISION = re.compile(
     r"^(?:\.\.\.|…)+$"
@@ -41,7 +43,9 @@ _BARE = re.compile(r"^\s*(\.\.\.|…)\s*$")
 
 def lost_code(patch: Patch, instruction: str) -> str:
     """Why this patch must not be applied; empty when nothing seems to be lost."""
-    return elided(patch) or shrunk_or_grown(patch, instruction) or vanished(patch, instruction)
+    return (
+        elided(patch) or shrunk_or_grown(patch, instruction) or vanished(patch, instruction) or import_still_used(patch)
+    )
 
 
 def elided(patch: Patch) -> str:
@@ -80,9 +84,11 @@ def shrunk_or_grown(patch: Patch, instruction: str) -> str:
 def vanished(patch: Patch, instruction: str) -> str:
     """Functions and classes that are gone although the instruction does not speak of it.
 
-    A name may go when the instruction names it, when it turns up in another scope (a move), or when another of its kind
-    appears in the same scope (a rename). A new class that the instruction names may swallow as many as it defines. An
-    instruction that removes, renames, merges or rewrites may lose up to half of the definitions.
+    A name may go when the instruction names it, or when it turns up in another scope (a move). It may give way to
+    another of its kind in the same scope (a rename) when the instruction speaks of names, of the new one, or of changes
+    that bring new ones: callers elsewhere break by a rename that nobody asked for. A new class that the instruction
+    names may swallow as many as it defines. An instruction that removes, renames, merges or rewrites may lose up to
+    half of the definitions.
     """
     before_text, after_text = patch.source.text, patch.text
     language = language_of(patch.source.name, before_text)
@@ -97,7 +103,8 @@ def vanished(patch: Patch, instruction: str) -> str:
     if not lost:
         return ""
     new = [d for d in after if d.qualname not in known]
-    room = Counter((d.scope, d.kind) for d in new)
+    renames = _REMOVES.search(instruction) or _NAMES.search(instruction)
+    room = Counter((d.scope, d.kind) for d in new if renames or _names(instruction, d.name))
     moved = {d.name for d in new}
     asked = [d for d in new if d.kind == "class" and _names(instruction, d.name)]
     swallowed = sum(d.scope == c.qualname or d is c for d in new for c in asked)
@@ -113,6 +120,40 @@ def vanished(patch: Patch, instruction: str) -> str:
         return ""
     names = ", ".join(d.qualname for d in unexplained[:3]) + (" and more" if len(unexplained) > 3 else "")
     return f"{names} would be lost"
+
+
+def import_still_used(patch: Patch) -> str:
+    """A Python import that is gone while its name is still used and bound nowhere else."""
+    if language_of(patch.source.name, patch.source.text) != "python":
+        return ""
+    old, new = python_tree(patch.source.text), python_tree(patch.text)
+    if old is None or new is None:
+        return ""
+    names = {node.id for node in ast.walk(new) if isinstance(node, ast.Name)}
+    lost = sorted((_imported(old) & names) - _bound(new))
+    return f"the import of {lost[0]} would be lost, and it is still used" if lost else ""
+
+
+def _imported(tree: ast.Module) -> set[str]:
+    return {
+        alias.asname or alias.name.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def _bound(tree: ast.Module) -> set[str]:
+    """Every name that is bound anywhere, whatever its scope."""
+    found = _imported(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            found.add(node.id)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler):
+            found.add(node.name or "")
+    return found
 
 
 def _names(instruction: str, name: str) -> bool:

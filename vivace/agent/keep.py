@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from vivace.agent.languages import language_of
+from vivace.agent.languages import language_of, python_tree
 from vivace.agent.workspace import split_lines
 
 _HASH = {"python", "bash", "toml", "yaml", "ruby"}
@@ -128,11 +127,8 @@ def _renamed(old: dict[str, _Definition], new: dict[str, _Definition]) -> dict[s
 
 def _definitions(text: str) -> dict[str, _Definition]:
     """By dotted name, the module under an empty one. Names that are defined twice are left out; so is broken code."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = python_tree(text)
+    if tree is None:
         return {}
     found = list(_walk(tree, ""))
     times = Counter(name for name, _ in found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib
 import warnings
@@ -71,6 +72,16 @@ def language_of(name: str, text: str = "") -> str:
     if "python" in first:
         return "python"
     return "bash" if first.rstrip().endswith("sh") else ""
+
+
+def python_tree(text: str) -> ast.Module | None:
+    """The module, or ``None`` when this Python cannot parse it. Warnings about the code stay silent."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def parse_tree(language: str, text: str) -> Tree | None:

@@ -41,7 +41,7 @@ class Plan:
 async def make_plan(service: Service, card: ModelCard, source: SourceFile, instruction: str) -> Plan:
     """Choose what the model rewrites.
 
-    The rule: the whole file, unless the file is long (over 200 lines, or over a third of the window) and the
+    The rule: the whole file, unless the file is long (over 100 lines, or over a third of the window) and the
     instruction names exactly one definition and does not reach beyond it (a rename does); then that one. A file that
     does not fit with its answer is edited by the definition that is named, else by the likeliest one that fits.
 

@@ -10,7 +10,7 @@ from vivace.agent.definitions import Definition, definitions
 from vivace.agent.languages import language_of
 from vivace.agent.workspace import SourceFile
 
-LONG_FILE = 200
+LONG_FILE = 100
 """Lines from which a file counts as long: then an instruction that names one definition gets only that one."""
 
 _WORD = re.compile(r"[A-Za-z]+")

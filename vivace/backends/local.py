@@ -44,6 +44,7 @@ class LocalBackend:
                 kernels=settings.kernels,
                 threads=settings.threads,
                 kv_tokens=settings.kv_tokens,
+                kv_type=settings.kv_type,
             )
         )
         self._dialect: ChatDialect | None = None

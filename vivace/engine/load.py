@@ -32,11 +32,18 @@ def load_runner(config: EngineConfig, limits: Limits, report: Report) -> tuple[R
         from vivace.engine.native_runner import NativeRunner, packer
 
         weights = load_weights(path, cache, "int8", report, packer())
-        return NativeRunner(weights, kv_blocks(config, weights.spec), limits.most_rows, threads), weights.spec
+        blocks = kv_blocks(config, weights.spec)
+        return NativeRunner(weights, blocks, limits.most_rows, threads, kv_type=config.kv_type), weights.spec
     if config.kernels == "native":
         raise VivaceError(
             f"The native kernels cannot run this: {why_not}.",
             hint="They are built at installation where a C++ compiler is found, and compute int8 on the CPU.",
+            code="no_kernels",
+        )
+    if config.kv_type == "int8":
+        raise VivaceError(
+            f"int8 KV memory needs the native kernels, which cannot run this: {why_not}.",
+            hint="Use bf16 (VIVACE_KV_TYPE=bf16).",
             code="no_kernels",
         )
     import torch
@@ -124,8 +131,14 @@ def _cuda_kv_blocks(config: EngineConfig, weights: Weights) -> int:
 
 
 def _blocks_within(memory: int, config: EngineConfig, spec: ModelSpec) -> int:
-    per_token = spec.layers * 2 * spec.kv_width * (4 if config.precision == "fp32" else 2)
-    return max(2048, min(2 * spec.window, memory // per_token)) // BLOCK
+    return max(2048, min(2 * spec.window, memory // kv_bytes(config, spec))) // BLOCK
+
+
+def kv_bytes(config: EngineConfig, spec: ModelSpec) -> int:
+    """Bytes of KV memory that one position takes. int8 has an fp32 scale for each head of K and of V."""
+    if config.kv_type == "int8":
+        return spec.layers * 2 * (spec.kv_width + 4 * spec.kv_heads)
+    return spec.layers * 2 * spec.kv_width * (4 if config.precision == "fp32" else 2)
 
 
 def default_threads() -> int:

@@ -15,6 +15,9 @@ from msgspec import Struct, field
 HEADER = struct.Struct("<I")
 MAX_FRAME = 256 * 1024 * 1024
 
+KvType = Literal["bf16", "int8"]
+"""How KV memory keeps a key or value. With fp32 weights bf16 means fp32."""
+
 
 class EngineConfig(Struct, kw_only=True, frozen=True):
     """How to run one model. ``threads``, ``window`` and ``kv_tokens`` of 0 are chosen by the engine."""
@@ -27,6 +30,7 @@ class EngineConfig(Struct, kw_only=True, frozen=True):
     threads: int = 0
     window: int = 0
     kv_tokens: int = 0
+    kv_type: KvType = "bf16"
 
 
 class Sampling(Struct, kw_only=True, frozen=True):

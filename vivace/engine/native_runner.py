@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from vivace.engine import native
+from vivace.engine.messages import KvType
 from vivace.engine.runner import AbortFlag, Rows, Span
 from vivace.engine.weights import Array, Packer, Weights
 
@@ -30,7 +31,13 @@ class NativeRunner:
     """A dense decoder; see :class:`vivace.engine.runner.Runner`."""
 
     def __init__(
-        self, weights: Weights, kv_blocks: int, max_rows: int, threads: int, isa: int = native.ISA_AUTO
+        self,
+        weights: Weights,
+        kv_blocks: int,
+        max_rows: int,
+        threads: int,
+        isa: int = native.ISA_AUTO,
+        kv_type: KvType = "bf16",
     ) -> None:
         self.spec = spec = weights.spec
         self.kv_blocks = kv_blocks
@@ -81,9 +88,10 @@ class NativeRunner:
         )
         packed = native.Weights(weights.arrays["embed"].reshape(-1), layers, weights.arrays["norm"], head)
         self.model = native.Model(config, packed, threads, isa)
-        self.kv = native.KV(self.model, kv_blocks)
+        self.kv = native.KV(self.model, kv_blocks, int8=kv_type == "int8")
         name = native.isa_name(native.isa_best() if isa == native.ISA_AUTO else isa)
-        self.detail = f"native int8 kernels ({name}), {threads} threads"
+        kv = ", int8 KV" if self.kv.int8 else ""
+        self.detail = f"native int8 kernels ({name}){kv}, {threads} threads"
 
     def forward(self, spans: list[Span], abort: AbortFlag) -> list[Rows] | None:
         tokens = np.array([token for span in spans for token in span.tokens], dtype=np.int32)

@@ -25,6 +25,13 @@ def round_bf16(x: NDArray) -> F32:
     return from_bf16(to_bf16(x))
 
 
+def int8_steps(x: F32) -> tuple[F32, F32]:
+    """Steps of -127..127 and their size, one along the last axis, as int8 KV memory keeps them."""
+    top = np.abs(x).max(axis=-1, keepdims=True)
+    inv = np.float32(127) / np.where(top > 0, top, np.float32(1))
+    return np.rint(x * inv).astype(np.float32), (top / np.float32(127)).astype(np.float32)
+
+
 @dataclass
 class Matrix:
     """int8 [n][k], its scales and bias, and the packed form."""
@@ -97,7 +104,12 @@ class Decoder:
         out[..., first], out[..., second] = u * cos - v * sin, v * cos + u * sin
         return out
 
-    def logits(self, tokens: NDArray) -> F32:
+    def centre(self, bias: F32) -> F32:
+        """The mean of the rotated key bias [heads][d] over 4096 positions, which int8 KV memory leaves out."""
+        turned = self.rope(np.repeat(bias[None], 4096, axis=0), np.arange(4096) + 0.5)
+        return turned.mean(axis=0, dtype=np.float64).astype(np.float32)
+
+    def logits(self, tokens: NDArray, int8_kv: bool = False) -> F32:
         """All rows of one sequence from position 0."""
         c = self.config
         d, group, t = c.head_dim, c.heads // c.kv_heads, len(tokens)
@@ -110,13 +122,18 @@ class Decoder:
             q, k, v = q.reshape(t, -1, d), k.reshape(t, -1, d), v.reshape(t, -1, d)
             if qn is not None and kn is not None:
                 q, k = self.rms(q, qn), self.rms(k, kn)
-            q, k, v = round_bf16(self.rope(q, positions)), round_bf16(self.rope(k, positions)), round_bf16(v)
+            q, k = round_bf16(self.rope(q, positions)), self.rope(k, positions)
+            if int8_kv and qkv.bias is not None and kn is None:
+                k = k - self.centre(qkv.bias[c.heads * d : (c.heads + c.kv_heads) * d].reshape(-1, d))
+            one = np.ones((t, v.shape[1], 1), np.float32)
+            (k, ks), (v, vs) = map(int8_steps, (k, v)) if int8_kv else ((round_bf16(k), one), (round_bf16(v), one))
             out = np.empty((t, c.heads, d), np.float32)
             for h in range(c.heads):
-                s = q[:, h] @ k[:, h // group].T / np.sqrt(np.float32(d))
+                kv = h // group
+                s = q[:, h] @ k[:, kv].T * ks[:, kv].T / np.sqrt(np.float32(d))
                 s = np.where(visible, s, -np.inf)
                 p = np.exp(s - s.max(axis=1, keepdims=True))
-                out[:, h] = round_bf16(p) @ v[:, h // group] / p.sum(axis=1, keepdims=True)
+                out[:, h] = round_bf16(p * vs[:, kv].T) @ v[:, kv] / p.sum(axis=1, keepdims=True)
             x = x + o(out.reshape(t, -1))
             y = self.rms(x, norms[1])
             g = gate(y)

@@ -317,14 +317,18 @@ class Model:
 
 
 class KV:
-    """Paged key/value memory of a model: `blocks` blocks of 32 positions, resident once written."""
+    """Paged key/value memory of a model: `blocks` blocks of 32 positions, resident once written.
 
-    def __init__(self, model: Model, blocks: int) -> None:
+    int8: about half the memory of bf16; one scale per position and kv head, of K and of V.
+    """
+
+    def __init__(self, model: Model, blocks: int, int8: bool = False) -> None:
         self._library = load()
-        self._handle: int | None = self._library.vv_kv_create(model.handle, blocks)
+        self._handle: int | None = self._library.vv_kv_create(model.handle, blocks, int(int8))
         if not self._handle:
             raise _error()
         self.blocks = blocks
+        self.int8 = int8
         self.block_bytes = int(self._library.vv_kv_block_bytes(self._handle))
 
     @property

@@ -8,7 +8,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
-ABI = 1
+ABI = 2
 
 
 class LinearStruct(c.Structure):
@@ -99,7 +99,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "vv_model_create": (c.c_void_p, [c.POINTER(ConfigStruct), c.POINTER(WeightsStruct), c.c_int32, c.c_int32]),
     "vv_model_free": (None, [c.c_void_p]),
     "vv_error": (c.c_char_p, []),
-    "vv_kv_create": (c.c_void_p, [c.c_void_p, c.c_int32]),
+    "vv_kv_create": (c.c_void_p, [c.c_void_p, c.c_int32, c.c_int32]),
     "vv_kv_free": (None, [c.c_void_p]),
     "vv_kv_block_bytes": (c.c_int64, [c.c_void_p]),
     "vv_kv_copy_block": (c.c_int32, [c.c_void_p, c.c_int32, c.c_int32]),

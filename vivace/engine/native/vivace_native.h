@@ -1,6 +1,7 @@
 /* The C ABI of the native engine: one call runs the whole forward step of a Qwen2 / Llama / Qwen3-dense decoder.
  *
- * Weights are int8 per output channel, activations int8 per row (W8A8), sums int32, everything between fp32, KV bf16.
+ * Weights are int8 per output channel, activations int8 per row (W8A8), sums int32, everything between fp32, KV bf16
+ * or int8 (one scale per position and kv head, of K and of V).
  * A row's result does not depend on which other rows are in the batch, nor on the number of threads: every per-row
  * computation has one fixed order of operations. That is what makes speculative drafting lossless.
  *
@@ -22,11 +23,12 @@
 extern "C" {
 #endif
 
-#define VV_ABI 1      /* raised when a struct or a meaning changes; binding.py refuses another number */
+#define VV_ABI 2      /* raised when a struct or a meaning changes; binding.py refuses another number */
 #define VV_KV_BLOCK 32 /* positions in one KV block */
 
 enum { VV_ISA_AUTO = -1, VV_ISA_PORTABLE = 0, VV_ISA_AVX2 = 1, VV_ISA_AVX512 = 2, VV_ISA_AMX = 3, VV_ISA_AVXVNNI = 4 };
 enum { VV_FLAG_PIN = 1, VV_FLAG_PROFILE = 2 };
+enum { VV_KV_BF16 = 0, VV_KV_INT8 = 1 };
 enum { VV_OK = 0, VV_ABORTED = 1, VV_EINVAL = -1, VV_ENOMEM = -2 };
 
 /* A packed weight matrix, y = x w^T. `w` is what vv_pack wrote. scale, colsum and bias hold one value per output
@@ -113,7 +115,8 @@ VV_API vv_model *vv_model_create(const vv_config *config, const vv_weights *weig
 VV_API void vv_model_free(vv_model *model);
 VV_API const char *vv_error(void); /* of the calling thread's last failed call */
 
-VV_API vv_kv *vv_kv_create(const vv_model *model, int32_t n_blocks); /* becomes resident as it is written */
+/* kind: VV_KV_*. Becomes resident as it is written. */
+VV_API vv_kv *vv_kv_create(const vv_model *model, int32_t n_blocks, int32_t kind);
 VV_API void vv_kv_free(vv_kv *kv);
 VV_API int64_t vv_kv_block_bytes(const vv_kv *kv);
 VV_API int32_t vv_kv_copy_block(vv_kv *kv, int32_t src, int32_t dst);

@@ -21,19 +21,23 @@ struct Softmax {
     float* l;      // [32][16] running sum, by lane
     float* alpha;  // [32]
     const int* limit;  // [32] last position that a row sees
+    const float *k_scale, *v_scale;  // int8: [kKeyStep] of the step's keys, those of K times scale_log2e
 };
 
-// One step of `keys` (a multiple of 32) keys from position `base`; returns whether any row's maximum moved.
+// One step of `keys` (a multiple of 32) keys from position `base`; returns whether any row's maximum moved. Int8 scales
+// the scores by key, and the probabilities that meet the values.
+template <bool Int8>
 VV_INLINE bool softmax_step(const Softmax& t, float scale_log2e, int rows, int base, int keys) {
     static const int32_t counted[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     const vi lanes = loadi(counted);
-    const vf scale = splat(scale_log2e);
+    const vf scale = splat(Int8 ? 1.0f : scale_log2e);
     alignas(64) float top[kQueryRows];
     for (int r = 0; r < kQueryRows; r++) top[r] = kMasked;
     const int vectors = keys / 16;
     for (int r = 0; r < rows; r++) {
         float* s = t.s + r * kKeyStep;
         const int limit = t.limit[r] - base;
+        if constexpr (Int8) multiply(s, t.k_scale, keys);
         if (limit < keys - 1)
             for (int i = limit < 0 ? 0 : limit / 16; i < vectors; i++)
                 store(s + i * 16, select(lanes <= splati(limit - i * 16), load(s + i * 16), splat(kMasked)));
@@ -60,11 +64,31 @@ VV_INLINE bool softmax_step(const Softmax& t, float scale_log2e, int rows, int b
             vf e0 = exp2_fast(load(s + i * 16) * scale - m), e1 = exp2_fast(load(s + i * 16 + 16) * scale - m);
             l0 = l0 + e0;
             l1 = l1 + e1;
+            if constexpr (Int8) {
+                e0 = times(e0, t.v_scale + i * 16);
+                e1 = times(e1, t.v_scale + i * 16 + 16);
+            }
             store_bf16_pair(p + i * 16, e0, e1);
         }
         store(t.l + r * 16, l0 + l1);
     }
     return moved;
+}
+
+VV_INLINE void rescale(float* o, const float* alpha, int rows, int d_pad) {
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; alpha[r] != 1.0f && j < d_pad; j += 16)
+            store(o + r * d_pad + j, load(o + r * d_pad + j) * splat(alpha[r]));
+}
+
+// The sums of a tile's rows to their places
+VV_INLINE void put_rows(const Attention& a, int row0, int rows, const float* o, const float* l) {
+    for (int r = 0; r < rows; r++) {
+        const int row = (row0 + r) / a.group, head = (row0 + r) % a.group;
+        const float inv = 1.0f / reduce_add(load(l + r * 16));
+        float* out = a.out + row * a.ld + head * a.head_dim;
+        for (int j = 0; j < a.head_dim; j += 16) store(out + j, load(o + r * a.d_pad + j) * inv);
+    }
 }
 
 static void attention(const Attention& a, int row0, int row1, void* scratch) {
@@ -77,7 +101,7 @@ static void attention(const Attention& a, int row0, int row1, void* scratch) {
     uint16_t* p = (uint16_t*)(alpha + kQueryRows);
     int limit[kQueryRows];
     for (int r = 0; r < rows; r++) limit[r] = a.start + (row0 + r) / a.group;
-    const Softmax t{s, p, m, l, alpha, limit};
+    const Softmax t{s, p, m, l, alpha, limit, nullptr, nullptr};
     std::memset(o, 0, size_t(kQueryRows) * a.d_pad * 4);
     std::memset(l, 0, kQueryRows * 16 * 4);
     for (int r = 0; r < kQueryRows; r++) m[r] = kMasked;
@@ -90,7 +114,7 @@ static void attention(const Attention& a, int row0, int row1, void* scratch) {
         const int n = int(ceil_div(end - base < kKeyStep ? end - base : kKeyStep, kKvBlock));
         const uint16_t* k[kKeyStep / kKvBlock];
         for (int j = 0; j < n; j++) {
-            k[j] = a.kv + a.blocks[base / kKvBlock + j] * a.block_stride;
+            k[j] = (const uint16_t*)(a.kv + a.blocks[base / kKvBlock + j] * a.block_stride);
             values_of[j] = k[j] + v_offset;
         }
         scores(q, rows, a.d_pad, k, n, s);
@@ -101,20 +125,12 @@ static void attention(const Attention& a, int row0, int row1, void* scratch) {
     int n = score(0, v[0]);
     for (int base = 0, i = 0; base < end; base += kKeyStep, i ^= 1) {
         const int count = n;
-        const bool moved = softmax_step(t, a.scale_log2e, rows, base, count * kKvBlock);
-        if (moved && base)  // a factor of exactly 1 otherwise
-            for (int r = 0; r < rows; r++)
-                for (int j = 0; alpha[r] != 1.0f && j < a.d_pad; j += 16)
-                    store(o + r * a.d_pad + j, load(o + r * a.d_pad + j) * splat(alpha[r]));
+        const bool moved = softmax_step<false>(t, a.scale_log2e, rows, base, count * kKvBlock);
+        if (moved && base) rescale(o, alpha, rows, a.d_pad);  // a factor of exactly 1 otherwise
         if (base + kKeyStep < end) n = score(base + kKeyStep, v[i ^ 1]);
         values(p, rows, v[i], count, a.d_pad, o);
     }
-    for (int r = 0; r < rows; r++) {
-        const int row = (row0 + r) / a.group, head = (row0 + r) % a.group;
-        const float inv = 1.0f / reduce_add(load(l + r * 16));
-        float* out = a.out + row * a.ld + head * a.head_dim;
-        for (int j = 0; j < a.head_dim; j += 16) store(out + j, load(o + r * a.d_pad + j) * inv);
-    }
+    put_rows(a, row0, rows, o, l);
 }
 
 }  // namespace VV_NS

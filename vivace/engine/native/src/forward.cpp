@@ -132,7 +132,8 @@ void quantize_ffn(Step& s, int thread) {
 void rope_and_cache(Step& s, int thread, int layer) {
     vv_model& m = s.m;
     const vv_config& c = m.config;
-    uint16_t* kv = reinterpret_cast<uint16_t*>(s.kv.memory.data()) + layer * s.kv.layer_elems;
+    char* kv = s.kv.memory.data() + layer * s.kv.layer_bytes;
+    const auto head_row = s.kv.int8 ? s.k.head_row_int8 : s.k.head_row;
     HeadRow h{};
     h.q_norm = m.layers[size_t(layer)].q_norm;
     h.k_norm = m.layers[size_t(layer)].k_norm;
@@ -143,6 +144,7 @@ void rope_and_cache(Step& s, int thread, int layer) {
     h.d_pad = m.d_pad;
     h.q_head_stride = m.q_head_stride;
     h.rope.half = m.half;
+    h.k_centre = m.k_centre.data() + int64_t(layer) * c.kv_heads * m.d_pad;
     h.rope.interleaved = c.rope_interleaved != 0;
     share(s, thread, s.rows, row_grain(s), [&](int from, int to) {
         int span = m.row_span[size_t(from)], first = from;
@@ -155,9 +157,9 @@ void rope_and_cache(Step& s, int thread, int layer) {
             h.rope.cos = m.cos + int64_t(pos) * m.half;
             h.rope.sin = m.sin + int64_t(pos) * m.half;
             h.q = m.q + int64_t(r) * m.group * m.d_pad;
-            h.kv = kv + sp.blocks[pos / kKvBlock] * s.kv.block_elems;
+            h.kv = kv + sp.blocks[pos / kKvBlock] * s.kv.block_bytes;
             h.slot = pos % kKvBlock;
-            s.k.head_row(h);
+            head_row(h);
         }
     });
 }
@@ -165,12 +167,14 @@ void rope_and_cache(Step& s, int thread, int layer) {
 void attention(Step& s, int thread, int layer) {
     vv_model& m = s.m;
     const vv_config& c = m.config;
-    const uint16_t* kv = reinterpret_cast<const uint16_t*>(s.kv.memory.data()) + layer * s.kv.layer_elems;
+    const char* kv = s.kv.memory.data() + layer * s.kv.layer_bytes;
+    const auto kernel = s.kv.int8 ? s.k.attention_int8 : s.k.attention;
+    char* scratch = (s.kv.int8 ? m.scratch_int8 : m.scratch)[size_t(thread)];
     Attention a{};
     a.group = m.group;
     a.head_dim = c.head_dim;
     a.d_pad = m.d_pad;
-    a.block_stride = s.kv.block_elems;
+    a.block_stride = s.kv.block_bytes;
     a.scale_log2e = float(1.4426950408889634 / std::sqrt(double(c.head_dim)));
     a.ld = int64_t(c.heads) * c.head_dim;
     const int tasks = m.task0[size_t(s.b.n_spans)];
@@ -180,13 +184,14 @@ void attention(Step& s, int thread, int layer) {
         const vv_span& sp = s.b.spans[span];
         const int stacked = sp.rows * m.group;
         // Heads in turn: threads side by side then read different keys, each mostly its own head's.
-        const int local = task - m.task0[size_t(span)], head = local % c.kv_heads, row0 = local / c.kv_heads * kQueryRows;
+        const int local = task - m.task0[size_t(span)], head = local % c.kv_heads;
+        const int row0 = local / c.kv_heads * m.task_rows, row1 = row0 + m.task_rows;
         a.q = m.q + head * m.q_head_stride + int64_t(first) * m.group * m.d_pad;
         a.start = sp.start;
         a.blocks = sp.blocks;
-        a.kv = kv + int64_t(head) * 2 * kKvBlock * m.d_pad;
+        a.kv = kv + head * s.kv.head_bytes;
         a.out = m.attn + first * a.ld + int64_t(head) * m.group * c.head_dim;
-        s.k.attention(a, row0, row0 + kQueryRows < stacked ? row0 + kQueryRows : stacked, m.scratch[size_t(thread)]);
+        kernel(a, row0, row1 < stacked ? row1 : stacked, scratch);
     }
 }
 
@@ -319,6 +324,16 @@ bool valid(const vv_model& m, const vv_kv& kv, const vv_batch& b) {
     return true;
 }
 
+// Stacked query rows of an attention task. Over int8 keys more than one tile, as far as every thread still gets some
+// tasks; which rows share a task changes no row's result.
+int task_rows(const vv_model& m, const vv_kv& kv, const vv_batch& b) {
+    if (!kv.int8) return kQueryRows;
+    int64_t tiles = 0;
+    for (int i = 0; i < b.n_spans; i++) tiles += ceil_div(int64_t(b.spans[i].rows) * m.group, kQueryRows);
+    const int64_t each = tiles * m.config.kv_heads / (m.pool->threads() * 3);
+    return kQueryRows * int(each < 1 ? 1 : each < kQueryTiles ? each : kQueryTiles);
+}
+
 }  // namespace
 }  // namespace vv
 
@@ -328,10 +343,11 @@ extern "C" int32_t vv_forward(vv_model* model, vv_kv* kv, const vv_batch* batch,
     if (!model || !kv || !batch) return fail("a model, a KV memory and a batch are needed"), VV_EINVAL;
     if (!valid(*model, *kv, *batch)) return VV_EINVAL;
     int row = 0, task = 0, end = 0;
+    model->task_rows = task_rows(*model, *kv, *batch);
     for (int i = 0; i < batch->n_spans; i++) {
         const vv_span& s = batch->spans[i];
         model->task0[size_t(i)] = task;
-        task += int(ceil_div(int64_t(s.rows) * model->group, kQueryRows)) * model->config.kv_heads;
+        task += int(ceil_div(int64_t(s.rows) * model->group, model->task_rows)) * model->config.kv_heads;
         for (int r = 0; r < s.rows; r++) model->row_span[size_t(row++)] = i;
         if (s.start + s.rows > end) end = s.start + s.rows;
     }

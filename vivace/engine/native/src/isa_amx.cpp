@@ -186,6 +186,7 @@ static void values(const uint16_t* p, int rows, const uint16_t* const* v, int n,
 }  // namespace VV_NS
 
 #include "attention.inl"
+#include "attention_int8.inl"
 #include "table.inl"
 
 const vv::Kernels* vv::kernels_amx() { return &VV_NS::table; }

@@ -67,6 +67,7 @@ static void product(const Block& blk, int32_t* c, Pending& before) {
 
 #include "bf16_dot.inl"
 #include "attention.inl"
+#include "attention_int8.inl"
 #include "table.inl"
 
 const vv::Kernels* vv::kernels_avx2() { return &VV_NS::table; }

@@ -53,8 +53,9 @@ struct HeadRow {
     Rope rope;
     uint16_t* q;            // [kv_heads][stacked rows][d_pad]; points at this row's first stacked row
     int64_t q_head_stride;  // elements between kv heads
-    uint16_t* kv;           // this position's block at this layer, head 0: K then V per head
+    char* kv;               // this position's block at this layer, head 0: K then V per head
     int slot;               // position inside the block
+    const float* k_centre;  // int8: [kv_heads][d_pad], taken off the keys
 };
 
 struct Attention {
@@ -62,8 +63,8 @@ struct Attention {
     int group;          // query heads per kv head
     int start;          // position of the span's first row
     const int32_t* blocks;
-    const uint16_t* kv;        // block 0 at this layer and head
-    int64_t block_stride;      // elements between blocks
+    const char* kv;        // block 0 at this layer and head
+    int64_t block_stride;  // bytes between blocks
     int head_dim, d_pad;
     float scale_log2e;
     float* out;  // attention output of the span's first row, at this kv head's first query head
@@ -85,10 +86,18 @@ struct Kernels {
     void (*pack_row)(const int8_t* x, int n, int k_steps, void* a);
     void (*head_row)(const HeadRow&);
     void (*attention)(const Attention&, int row0, int row1, void* scratch);
+    // The same over int8 keys and values, with up to kQueryTiles times the rows
+    void (*head_row_int8)(const HeadRow&);
+    void (*attention_int8)(const Attention&, int row0, int row1, void* scratch);
 };
 
 constexpr size_t attention_scratch(int d_pad) {
     return size_t(kQueryRows) * (kKeyStep * 6 + size_t(d_pad) * 4 + 4 * 16 + 64) + 4096;
+}
+
+// The state of every tile; the keys and values of one step and their scales.
+constexpr size_t attention_int8_scratch(int d_pad) {
+    return kQueryTiles * attention_scratch(d_pad) + size_t(kKeyStep) * (size_t(d_pad) * 4 + 8) + 64;
 }
 
 const Kernels* kernels_portable();

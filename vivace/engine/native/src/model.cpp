@@ -91,6 +91,32 @@ void lay_out(vv_model& m, Arena& arena, int threads) {
         m.best_value[t] = arena.take<float>(rows);
         m.best_index[t] = arena.take<int32_t>(rows);
     }
+    for (int t = 0; t < threads; t++) m.scratch_int8[t] = arena.take<char>(int64_t(attention_int8_scratch(m.d_pad)));
+}
+
+// Taking the same vector off all keys of a head moves all scores of a row alike, which softmax does not see. So int8 keys
+// are kept without what the bias of qkv adds to each of them: the mean of the rotated bias over the first positions. It
+// is next to all of the bias where the rotation is slow, and there some models have biases that would leave all other
+// dimensions a few of the 127 steps.
+void fill_centres(vv_model& m) {
+    const vv_config& c = m.config;
+    const double factor = c.rope_attn_factor != 0 ? c.rope_attn_factor : 1.0, positions = 4096;
+    m.k_centre.assign(size_t(c.layers) * size_t(c.kv_heads) * size_t(m.d_pad), 0.0f);
+    for (int head = 0; head < c.layers * c.kv_heads; head++) {
+        const vv_layer& layer = m.layers[size_t(head / c.kv_heads)];
+        if (!layer.qkv.bias || layer.k_norm) continue;
+        const float* bias = layer.qkv.bias + (c.heads + head % c.kv_heads) * c.head_dim;
+        float* centre = m.k_centre.data() + int64_t(head) * m.d_pad;
+        for (int i = 2 * m.half; i < c.head_dim; i++) centre[i] = bias[i];
+        for (int i = 0; i < m.half; i++) {
+            const int u = c.rope_interleaved ? 2 * i : i, v = c.rope_interleaved ? u + 1 : i + m.half;
+            const double turn = m.inv_freq[size_t(i)] * positions;
+            const double cos = factor * (turn > 0 ? std::sin(turn) / turn : 1.0);
+            const double sin = factor * (turn > 0 ? (1 - std::cos(turn)) / turn : 0.0);
+            centre[u] = float(bias[u] * cos - bias[v] * sin);
+            centre[v] = float(bias[v] * cos + bias[u] * sin);
+        }
+    }
 }
 
 }  // namespace
@@ -169,6 +195,7 @@ extern "C" vv_model* vv_model_create(const vv_config* config, const vv_weights* 
     m->k_ffn = int(ceil_div(c.ffn, kStepK));
     m->qkv_ld = int64_t(c.heads + 2 * c.kv_heads) * c.head_dim;
     m->scratch.resize(size_t(threads));
+    m->scratch_int8.resize(size_t(threads));
     m->best_value.resize(size_t(threads));
     m->best_index.resize(size_t(threads));
     m->task0.resize(size_t(c.max_rows) + 1);
@@ -187,6 +214,7 @@ extern "C" vv_model* vv_model_create(const vv_config* config, const vv_weights* 
     for (int i = 0; i < m->half; i++)
         m->inv_freq.push_back(c.inv_freq ? c.inv_freq[i] : std::pow(c.rope_theta, -double(i) / m->half));
     m->config.inv_freq = nullptr;
+    fill_centres(*m);
 
     const int idle = c.idle_spin_us < 0 ? 200 : (c.idle_spin_us > 1000 ? 1000 : c.idle_spin_us);
     m->pool = std::make_unique<Pool>(threads, (c.flags & VV_FLAG_PIN) && threads <= usable, idle);
@@ -195,31 +223,34 @@ extern "C" vv_model* vv_model_create(const vv_config* config, const vv_weights* 
 
 extern "C" void vv_model_free(vv_model* model) { delete model; }
 
-extern "C" vv_kv* vv_kv_create(const vv_model* model, int32_t n_blocks) {
-    if (!model || n_blocks < 1) return fail("a KV memory needs a model and at least one block"), nullptr;
+extern "C" vv_kv* vv_kv_create(const vv_model* model, int32_t n_blocks, int32_t kind) {
+    if (!model || n_blocks < 1 || (kind != VV_KV_BF16 && kind != VV_KV_INT8))
+        return fail("a KV memory needs a model, at least one block and a known kind"), nullptr;
     auto kv = std::make_unique<vv_kv>();
     const vv_config& c = model->config;
     kv->blocks = n_blocks;
-    kv->layer_elems = int64_t(c.kv_heads) * 2 * kKvBlock * model->d_pad;
-    kv->block_elems = kv->layer_elems * c.layers;
-    kv->memory = Memory(size_t(kv->block_elems) * 2 * size_t(n_blocks));
+    kv->int8 = kind == VV_KV_INT8;
+    kv->head_bytes = kv_head_bytes(model->d_pad, kv->int8);
+    kv->layer_bytes = kv->head_bytes * c.kv_heads;
+    kv->block_bytes = kv->layer_bytes * c.layers;
+    kv->memory = Memory(size_t(kv->block_bytes) * size_t(n_blocks));
     if (!kv->memory.data()) return fail("no address space for %d KV blocks", n_blocks), nullptr;
     return kv.release();
 }
 
 extern "C" void vv_kv_free(vv_kv* kv) { delete kv; }
-extern "C" int64_t vv_kv_block_bytes(const vv_kv* kv) { return kv->block_elems * 2; }
+extern "C" int64_t vv_kv_block_bytes(const vv_kv* kv) { return kv->block_bytes; }
 
 extern "C" int32_t vv_kv_copy_block(vv_kv* kv, int32_t src, int32_t dst) {
     if (!kv || src < 0 || dst < 0 || src >= kv->blocks || dst >= kv->blocks) return fail("no such KV block"), VV_EINVAL;
-    const size_t bytes = size_t(kv->block_elems) * 2;
+    const size_t bytes = size_t(kv->block_bytes);
     if (src != dst) std::memcpy(kv->memory.data() + size_t(dst) * bytes, kv->memory.data() + size_t(src) * bytes, bytes);
     return VV_OK;
 }
 
 extern "C" int32_t vv_kv_drop_blocks(vv_kv* kv, int32_t first, int32_t count) {
     if (!kv || first < 0 || count < 0 || first > kv->blocks - count) return fail("no such KV blocks"), VV_EINVAL;
-    const size_t bytes = size_t(kv->block_elems) * 2, page = 4096;
+    const size_t bytes = size_t(kv->block_bytes), page = 4096;
     const size_t from = size_t(round_up(int64_t(size_t(first) * bytes), page));
     const size_t to = size_t(first + count) * bytes / page * page;
     if (to > from) madvise(kv->memory.data() + from, to - from, MADV_DONTNEED);

@@ -42,6 +42,7 @@ struct vv_model {
     vv_linear head;
     const vv::Kernels* kernels;
     int d_pad, group, half;
+    int task_rows;  // stacked query rows of an attention task of the running step
     int k_hidden, k_attn, k_ffn;  // k steps of the three input widths
     int64_t qkv_ld;
     int64_t h_ld;  // of the running step: an odd number of lines, so that column groups spread over the cache sets
@@ -54,6 +55,7 @@ struct vv_model {
     uint16_t* q;
     int64_t q_head_stride;
     std::vector<char*> scratch;       // per thread: attention scratch, norm row
+    std::vector<char*> scratch_int8;  // per thread, of attention over int8 keys
     std::vector<float*> best_value;   // per thread, [max_rows]
     std::vector<int32_t*> best_index;
     std::vector<int> task0;           // first attention task of each span
@@ -63,6 +65,7 @@ struct vv_model {
     float *cos, *sin;  // [max_positions][half], filled up to rope_filled
     int rope_filled = 0;
     std::vector<double> inv_freq;
+    std::vector<float> k_centre;  // [layers][kv_heads][d_pad], see fill_centres
 
     double seconds[vv::kPhases] = {};
     std::unique_ptr<vv::Pool> pool;
@@ -71,6 +74,8 @@ struct vv_model {
 struct vv_kv {
     vv::Memory memory;
     int32_t blocks;
-    int64_t block_elems;  // bf16 elements of one block, all layers
-    int64_t layer_elems;
+    bool int8;
+    int64_t head_bytes;   // K and V of one block, layer and head
+    int64_t layer_bytes;  // of one block
+    int64_t block_bytes;  // all layers
 };

@@ -140,9 +140,10 @@ VV_INLINE void head_norm(float* x, const float* w, int n, float eps) {
 // A NaN or infinity in V would leak into rows that do not even see the position, as 0 * NaN.
 VV_INLINE vf finite(vf v) { return min(max(v, splat(-3e38f)), splat(3e38f)); }
 
-static void head_row(const HeadRow& h) {
+// q of every head; then k and v of every kv head, 64-byte aligned and with zeros up to d_pad, to the two functions
+template <class K, class V>
+VV_INLINE void head_row_to(const HeadRow& h, K&& put_k, V&& put_v) {
     alignas(64) float x[1024] = {};
-    alignas(64) uint16_t b[1024];
     const int group = h.heads / h.kv_heads, d = h.head_dim;
     const float* src = h.qkv;
     for (int i = 0; i < h.heads; i++, src += d) {
@@ -152,21 +153,70 @@ static void head_row(const HeadRow& h) {
         uint16_t* q = h.q + (i / group) * h.q_head_stride + (i % group) * h.d_pad;
         for (int j = 0; j < h.d_pad; j += 16) store_bf16(q + j, load(x + j));
     }
-    const int half = h.slot / 16, lane = h.slot % 16, words = h.d_pad / 32 * 256;
     for (int i = 0; i < h.kv_heads; i++, src += d) {
         std::memcpy(x, src, size_t(d) * 4);
         if (h.k_norm) head_norm(x, h.k_norm, d, h.eps);
         rope(x, h.rope);
-        for (int j = 0; j < h.d_pad; j += 16) store_bf16(b + j, load(x + j));
-        uint32_t* k = (uint32_t*)(h.kv + int64_t(i) * 2 * kKvBlock * h.d_pad) + half * words + lane;
-        for (int j = 0; j < h.d_pad / 2; j++) std::memcpy(k + j * 16, b + 2 * j, 4);
+        put_k(i, x);
     }
     for (int i = 0; i < h.kv_heads; i++, src += d) {
         std::memcpy(x, src, size_t(d) * 4);
-        for (int j = 0; j < h.d_pad; j += 16) store_bf16(b + j, finite(load(x + j)));
-        uint16_t* v = h.kv + (int64_t(i) * 2 + 1) * kKvBlock * h.d_pad + (h.slot / 2) * 32 + (h.slot & 1);
-        for (int j = 0; j < h.d_pad; j++) v[(j / 16) * 512 + (j % 16) * 2] = b[j];
+        for (int j = 0; j < h.d_pad; j += 16) store(x + j, finite(load(x + j)));
+        put_v(i, x);
     }
+}
+
+static void head_row(const HeadRow& h) {
+    alignas(64) uint16_t b[1024];
+    const int half = h.slot / 16, lane = h.slot % 16, words = h.d_pad / 32 * 256;
+    uint16_t* kv = (uint16_t*)h.kv;
+    head_row_to(
+        h,
+        [&](int i, const float* x) {
+            for (int j = 0; j < h.d_pad; j += 16) store_bf16(b + j, load(x + j));
+            uint32_t* k = (uint32_t*)(kv + int64_t(i) * 2 * kKvBlock * h.d_pad) + half * words + lane;
+            for (int j = 0; j < h.d_pad / 2; j++) std::memcpy(k + j * 16, b + 2 * j, 4);
+        },
+        [&](int i, const float* x) {
+            for (int j = 0; j < h.d_pad; j += 16) store_bf16(b + j, load(x + j));
+            uint16_t* v = kv + (int64_t(i) * 2 + 1) * kKvBlock * h.d_pad + (h.slot / 2) * 32 + (h.slot & 1);
+            for (int j = 0; j < h.d_pad; j++) v[(j / 16) * 512 + (j % 16) * 2] = b[j];
+        });
+}
+
+// absmax / 127 of n values, and their steps of it, to the nearest even
+VV_INLINE float quantize_head(const float* x, int n, int8_t* out) {
+    vf top{};
+    for (int j = 0; j < n; j += 16) top = max(top, abs(load(x + j)));
+    const float absmax = reduce_max(top);
+    const vf inv = splat(absmax > 0.0f ? 127.0f / absmax : 0.0f);
+    for (int j = 0; j < n; j += 16) {
+        const vi q = as_int(load(x + j) * inv + kRound);
+        int32_t t[16];
+        std::memcpy(t, &q, 64);
+        for (int i = 0; i < 16; i++) out[j + i] = int8_t(t[i]);
+    }
+    return absmax / 127.0f;
+}
+
+static void head_row_int8(const HeadRow& h) {
+    alignas(64) int8_t b[1024];
+    const int64_t plane = int64_t(kKvBlock) * h.d_pad, head = kv_head_bytes(h.d_pad, true);
+    head_row_to(
+        h,
+        [&](int i, float* x) {
+            int8_t* k = (int8_t*)h.kv + i * head;
+            const float* centre = h.k_centre + i * h.d_pad;
+            for (int j = 0; j < h.d_pad; j += 16) store(x + j, load(x + j) - load(centre + j));
+            ((float*)(k + 2 * plane))[h.slot] = quantize_head(x, h.d_pad, b);
+            k += h.slot / 16 * (plane / 2) + h.slot % 16;
+            for (int j = 0; j < h.d_pad; j++) k[j * 16] = b[j];
+        },
+        [&](int i, const float* x) {
+            int8_t* v = (int8_t*)h.kv + i * head + plane;
+            ((float*)(v + plane))[kKvBlock + h.slot] = quantize_head(x, h.d_pad, b);
+            for (int j = 0; j < h.d_pad; j += 16) std::memcpy(v + (j / 16) * 512 + h.slot * 16, b + j, 16);
+        });
 }
 
 }  // namespace VV_NS

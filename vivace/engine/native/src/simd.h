@@ -100,6 +100,44 @@ VV_INLINE vi loadi(const int32_t* p) {
     std::memcpy(&v, p, 64);
     return v;
 }
+// 16 int8 as fp32
+VV_INLINE vf load_int8(const int8_t* p) {
+#if defined(__AVX512F__)
+    return (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p)));
+#elif defined(__AVX2__)
+    vf v;
+    for (int i = 0; i < 2; i++)
+        v.v[i] = (nf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)(p + i * 8))));
+    return v;
+#else
+    float t[16];
+    for (int i = 0; i < 16; i++) t[i] = p[i];
+    return load(t);
+#endif
+}
+// a times the 16 at p. Native loads: a whole vf from memory passes over the stack on narrow machines.
+VV_INLINE vf times(vf a, const float* p) {
+#if defined(__AVX512F__)
+    return a * load(p);
+#else
+    for (int i = 0; i < kParts; i++) {
+        nf b;
+        std::memcpy(&b, p + i * (kNative / 4), kNative);
+        a.v[i] *= b;
+    }
+    return a;
+#endif
+}
+// p[i] *= by[i] for n (a multiple of 16) values
+VV_INLINE void multiply(float* p, const float* by, int n) {
+    for (int i = 0; i < n; i += kNative / 4) {
+        nf a, b;
+        std::memcpy(&a, p + i, kNative);
+        std::memcpy(&b, by + i, kNative);
+        a *= b;
+        std::memcpy(p + i, &a, kNative);
+    }
+}
 VV_INLINE void store(float* p, vf v) { std::memcpy(p, &v, 64); }
 VV_INLINE vf select(vi mask, vf a, vf b) { return as_float((mask & as_int(a)) | (~mask & as_int(b))); }
 VV_INLINE vf abs(vf v) { return as_float(as_int(v) & 0x7fffffff); }
