@@ -26,7 +26,7 @@ class Limits:
     """Rows per pass. A prompt's slice is smaller while somebody decodes, so that nobody waits for long."""
 
     slice_alone: int = 256
-    slice_beside: int = 128
+    slice_beside: int = 64
     draft: int = 127
     running: int = 64
     patience: float = 1.2
