@@ -35,20 +35,23 @@ def draw_all(document: Document, folder: Path, stem: str) -> list[Path]:
 
 
 def _turns(document: Document, what: str) -> Any:
-    """Bars by task, one colour a contender; logarithmic, since engines differ by a hundred times."""
+    """Bars by task, one colour a contender; logarithmic only where engines differ more than twentyfold."""
     pyplot = importlib.import_module("matplotlib.pyplot")
     names, tasks = contender_order(document), task_order(document)
     figure, axes = pyplot.subplots(figsize=(2 + 2.2 * len(tasks), 4.5), layout="constrained")
     width = 0.8 / max(1, len(names))
+    drawn: list[float] = []
     colours = pyplot.get_cmap("tab20").colors
     for place, name in enumerate(names):
         heights = [
             median(getattr(r, what) for r in document.runs if r.contender == name and r.task == task and r.counts)
             for task in tasks
         ]
+        drawn += [height for height in heights if height and height == height]
         at = [number + (place - (len(names) - 1) / 2) * width for number in range(len(tasks))]
         axes.bar(at, heights, width, label=name, color="black" if name == "vivace" else colours[place % len(colours)])
-    axes.set_yscale("log")
+    if drawn and max(drawn) > 20 * min(drawn):
+        axes.set_yscale("log")
     axes.set_xticks(range(len(tasks)), tasks)
     axes.set_ylabel("whole turn, seconds" if what == "seconds" else "decode, tokens per second")
     axes.grid(axis="y", alpha=0.3)
