@@ -104,7 +104,7 @@ def main() -> None:
     options = parser.parse_args()
     tasks = [task for file in load(options.tasks, options.sets) for task in file.tasks]
     report = {
-        "command": f"python -m benchmarks.equality --tasks FOLDER --model {options.model}",
+        "command": f"python -m benchmarks.equality --tasks TASKS --model {options.model} --sets {' '.join(options.sets)}",
         "date": datetime.date.today().isoformat(),
         "vivace": __version__,
         "machine": describe(),

@@ -29,7 +29,7 @@ class Limits:
     slice_beside: int = 64
     draft: int = 127
     running: int = 64
-    patience: float = 1.2
+    patience: float = 1.1
     """How much longer a pass may take by rows of a lower priority."""
 
     @property
