@@ -103,8 +103,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where the JSON goes; benchmarks/results by default")
     options = parser.parse_args()
     tasks = [task for file in load(options.tasks, options.sets) for task in file.tasks]
+    sets = " ".join(options.sets)
     report = {
-        "command": f"python -m benchmarks.equality --tasks TASKS --model {options.model} --sets {' '.join(options.sets)}",
+        "command": f"python -m benchmarks.equality --tasks TASKS --model {options.model} --sets {sets}",
         "date": datetime.date.today().isoformat(),
         "vivace": __version__,
         "machine": describe(),
