@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import numpy as np
 
+from vivace.backends.local import engine_config
 from vivace.bench.host import Bounds, Host, ModelFacts
 from vivace.dialects.chat import ChatDialect
 from vivace.engine import messages as m
@@ -49,18 +49,6 @@ async def open_host(model: str, settings: Settings) -> AsyncIterator[Host]:
         )
     finally:
         await service.close()
-
-
-def engine_config(path: Path, settings: Settings) -> m.EngineConfig:
-    return m.EngineConfig(
-        model_path=str(path),
-        cache_dir=str(settings.cache_dir),
-        device=settings.device,
-        precision=settings.precision,
-        kernels=settings.kernels,
-        threads=settings.threads,
-        kv_tokens=settings.kv_tokens,
-    )
 
 
 def facts_of(name: str, spec: ModelSpec, sha256: str) -> ModelFacts:

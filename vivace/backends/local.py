@@ -35,18 +35,7 @@ class LocalBackend:
         self.info = info
         self.path = path
         self.settings = settings
-        self.engine = EngineProcess(
-            EngineConfig(
-                model_path=str(path),
-                cache_dir=str(settings.cache_dir),
-                device=settings.device,
-                precision=settings.precision,
-                kernels=settings.kernels,
-                threads=settings.threads,
-                kv_tokens=settings.kv_tokens,
-                kv_type=settings.kv_type,
-            )
-        )
+        self.engine = EngineProcess(engine_config(path, settings))
         self._dialect: ChatDialect | None = None
 
     async def open(self, watch: Watch) -> ModelCard:
@@ -162,6 +151,20 @@ class LocalRun:
             total_tokens=finish.prompt_tokens + finish.output_tokens,
         )
         return End(reason, usage, finish.message, TokenTrail(self._start.tokens + self._output))
+
+
+def engine_config(path: Path, settings: Settings) -> EngineConfig:
+    """The engine's configuration for a model file under the user's settings."""
+    return EngineConfig(
+        model_path=str(path),
+        cache_dir=str(settings.cache_dir),
+        device=settings.device,
+        precision=settings.precision,
+        kernels=settings.kernels,
+        threads=settings.threads,
+        kv_tokens=settings.kv_tokens,
+        kv_type=settings.kv_type,
+    )
 
 
 def _sampling(request: ResponseRequest) -> Sampling:
