@@ -42,7 +42,7 @@ class Drafter:
 
     def __init__(self, tokens: list[int], reference: Sequence[int], enabled: bool = True) -> None:
         self.tokens = tokens
-        self.reference = list(reference)
+        self.reference = list(reference) if enabled else []
         self.cursor = 0
         self.enabled = enabled
         self._run = SYNCED

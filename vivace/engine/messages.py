@@ -13,7 +13,6 @@ import msgspec
 from msgspec import Struct, field
 
 HEADER = struct.Struct("<I")
-MAX_FRAME = 256 * 1024 * 1024
 
 KvType = Literal["bf16", "int8"]
 """How KV memory keeps a key or value. With fp32 weights bf16 means fp32."""
