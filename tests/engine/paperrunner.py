@@ -12,7 +12,7 @@ from array import array
 import numpy as np
 
 from vivace.engine.kv import BLOCK
-from vivace.engine.runner import AbortFlag, Rows, Span
+from vivace.engine.runner import AbortFlag, Likeliest, Rows, Span
 
 VOCAB = 50
 
@@ -59,10 +59,15 @@ class PaperRunner:
                 context = self.memory[table].reshape(-1)[:length].tolist()
                 assert -1 not in context
                 rows.append(oracle(context))
+            logits = np.zeros((len(rows), VOCAB), dtype=np.float32)
+            logits[np.arange(len(rows)), rows] = 5.0
             if span.logits:
-                logits = np.zeros((len(rows), VOCAB), dtype=np.float32)
-                logits[np.arange(len(rows)), rows] = 5.0
                 results.append(logits)
+            elif span.temperature:
+                weights = np.exp((logits - 5.0) / span.temperature).sum(axis=1)
+                results.append(
+                    Likeliest(np.array(rows, np.int32), 1 / weights, span.temperature, lambda i, a=logits: a[i])
+                )
             else:
                 results.append(np.array(rows, dtype=np.int32))
         return results

@@ -65,3 +65,12 @@ def test_acceptance_follows_what_happens_and_comes_back_when_left_alone() -> Non
     for _ in range(20):
         source.learn(63, 63)
     assert 0.99 < source.probability < 1
+
+
+def test_the_positions_before_a_draft_make_its_rows_dearer_and_it_narrower() -> None:
+    curve = CostCurve({1: 20.0, 16: 22.0, 64: 33.0, 128: 50.0}, per_key=1e-4)
+    assert best_width(0.99, 127, curve, context=0) > best_width(0.99, 127, curve, context=20_000) > 0
+    # A pass of 64 rows behind 1,000 positions that takes what the curve says teaches nothing.
+    before = curve(64)
+    curve.learn(64, before + 64 * 1000 * 1e-4, keys=64 * 1000)
+    assert curve(64) == pytest.approx(before)

@@ -17,7 +17,8 @@ from transformers import (
 )
 
 from vivace.engine.messages import Sampling
-from vivace.engine.sampler import choose, probabilities, uniform
+from vivace.engine.runner import Likeliest
+from vivace.engine.sampler import LikelyRows, LogitRows, choose, probabilities, uniform
 
 VOCAB = 60
 DRAWS = 8_000
@@ -141,3 +142,33 @@ def test_uniform_stays_under_one_and_a_row_of_one_token_is_certain() -> None:
 
 def _fields(sampling: Sampling) -> dict[str, float]:
     return {name: getattr(sampling, name) for name in sampling.__struct_fields__}
+
+
+@given(
+    seed=st.integers(0, 1 << 62),
+    temperature=st.sampled_from([0.0, 0.3, 0.6, 1.0, 1.5]),
+    measured_at=st.sampled_from([0.3, 0.6, 1.0]),
+    filters=st.sampled_from([{}, {"top_k": 5}, {"top_p": 0.8}, {"min_p": 0.1}, {"repetition_penalty": 1.3}]),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_likeliest_token_and_its_probability_choose_what_all_logits_choose(
+    seed: int, temperature: float, measured_at: float, filters: dict[str, float]
+) -> None:
+    sampling = Sampling(temperature=temperature, seed=seed, **filters)
+    logits = np.stack([random_logits(seed % 1000 + row) for row in range(4)])
+    scaled = np.exp((logits - logits.max(axis=1, keepdims=True)) / measured_at)
+    fetched: list[int] = []
+
+    def fetch(row: int) -> np.ndarray:
+        fetched.append(row)
+        return logits[row]
+
+    rows = Likeliest(logits.argmax(1).astype(np.int32), (1 / scaled.sum(1)).astype(np.float32), measured_at, fetch)
+    likely, whole = LikelyRows(rows), LogitRows(logits)
+    for position in range(40):
+        for row in range(4):
+            expected = choose(logits[row], sampling, position, {1, 2, 3})
+            assert likely.choose(row, sampling, position, {1, 2, 3}) == expected
+            assert whole.choose(row, sampling, position, {1, 2, 3}) == expected
+    assert len(fetched) == len(set(fetched))
+    assert not (fetched and sampling.plain_greedy)

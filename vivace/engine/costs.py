@@ -12,10 +12,14 @@ WIDTHS = (3, 7, 15, 23, 31, 47, 63, 95, 127, 191, 255)
 
 
 class CostCurve:
-    """Seconds of a pass by its rows, linear between the measured points and beyond the last two."""
+    """Seconds of a pass by its rows, linear between the measured points and beyond the last two.
 
-    def __init__(self, points: dict[int, float]) -> None:
-        """``points``: rows -> seconds, at least two of them. A wider pass never counts as cheaper."""
+    Attention comes on top: ``per_key`` seconds for each row and each position before it.
+    """
+
+    def __init__(self, points: dict[int, float], per_key: float = 0.0) -> None:
+        """``points``: rows -> seconds with nothing before them, at least two. A wider pass never counts as cheaper."""
+        self.per_key = per_key
         self._rows = sorted(points)
         self._seconds = [points[rows] for rows in self._rows]
         for index in range(1, len(self._seconds)):
@@ -35,10 +39,14 @@ class CostCurve:
             more += 1
         return more
 
-    def learn(self, rows: int, seconds: float) -> None:
-        """Move the nearest point a little towards a measured pass; a pass that was held up says nothing."""
+    def learn(self, rows: int, seconds: float, keys: int = 0) -> None:
+        """Move the nearest point a little towards a measured pass; a pass that was held up says nothing.
+
+        ``keys``: positions before each row, summed over the rows.
+        """
+        seconds -= keys * self.per_key
         expected = self(rows)
-        if seconds > 3 * expected:
+        if not expected / 3 < seconds < 3 * expected:
             return
         nearest = min(range(len(self._rows)), key=lambda index: abs(self._rows[index] - rows))
         self._seconds[nearest] *= 1 + 0.1 * (seconds / expected - 1)
@@ -70,7 +78,7 @@ class Acceptance:
         self._accepted = self._accepted * self.DECAY + agreed
         self._rejected = self._rejected * self.DECAY + (agreed < drafted)
         # Never quite certain, so that one long copy does not make the next surprise dear.
-        self._rejected = max(self._rejected, self._accepted / 400)
+        self._rejected = max(self._rejected, self._accepted / 200)
         self._accepted = max(self._accepted, 0.02)
 
     def forget(self) -> None:
@@ -80,18 +88,22 @@ class Acceptance:
         self._rejected += (1 - self.FORGET) * (rejected - self._rejected)
 
 
-def best_width(probability: float, limit: int, cost: CostCurve, rows: int = 0, tokens: int = 0) -> int:
+def best_width(
+    probability: float, limit: int, cost: CostCurve, rows: int = 0, tokens: int = 0, context: int = 0
+) -> int:
     """The draft length, 0 to ``limit``, that yields most tokens per second of a pass.
 
     ``probability`` that each next token is accepted; ``rows`` of others in the same pass and the ``tokens`` that those
-    yield. A draft of ``w`` yields ``1 + p + p^2 + ... + p^w`` tokens on average.
+    yield; ``context`` positions before the draft. A draft of ``w`` yields ``1 + p + p^2 + ... + p^w`` tokens on
+    average.
     """
-    best, best_rate = 0, (1 + tokens) / cost(1 + rows)
+    per_row = cost.per_key * context
+    best, best_rate = 0, (1 + tokens) / (cost(1 + rows) + per_row)
     for width in (*(w for w in WIDTHS if w < limit), limit):
         if width <= 0:
             continue
         expected = (1 - probability ** (width + 1)) / (1 - probability) if probability < 1 else width + 1
-        rate = (expected + tokens) / cost(1 + width + rows)
+        rate = (expected + tokens) / (cost(1 + width + rows) + (1 + width) * per_row)
         if rate > best_rate:
             best, best_rate = width, rate
     return best

@@ -97,7 +97,9 @@ class GraphedSteps:
         for number, span in enumerate(spans):
             end = number * shape.rows + len(span.tokens)
             rows = slice(end - span.outputs, end)
-            found.append(logits[rows].float().cpu().numpy() if span.logits else best[rows].cpu().numpy())
+            found.append(
+                logits[rows].float().cpu().numpy() if span.logits or span.temperature else best[rows].cpu().numpy()
+            )
         return found
 
 

@@ -25,12 +25,39 @@ AHEAD = 256
 """How far in front of the place of divergence a near match is looked for, in tokens."""
 BEHIND = 64
 """How far behind it: text that was repeated."""
+NEAR = 16
 FAR = 4
 """So many tokens in a row must agree before a place further away is believed: moved text."""
 SYNCED = 3
 """So many copied tokens in a row mean that the output copies again."""
+SUFFIXES = ((8, "suffix8"), (4, "suffix4"), (3, "suffix3"), (2, "suffix2"))
+"""How sure a continuation from earlier text is, by how many tokens agree."""
 LONGEST = 6
 """Tokens of a hunk that is remembered."""
+
+
+class Replacement:
+    """Text that the output put in the place of some of the reference's, and how often it did so again."""
+
+    def __init__(self, old: list[int], new: list[int]) -> None:
+        self.old = old
+        self.new = new
+        self._by_context: dict[int, int] = {}
+        self._balance = 0
+
+    def likely(self, context: int) -> bool:
+        """Whether it is made again after ``context``, the reference's token before it."""
+        return self._by_context.get(context, self._balance) > 0
+
+    def refused(self, context: int) -> bool:
+        """Whether it was begun but not finished there the last time."""
+        return self._by_context.get(context, self._balance) < 0
+
+    def learn(self, context: int, made: bool) -> None:
+        """The latest case counts most, here and in places that were never seen."""
+        for_context = self._by_context.get(context, 0)
+        self._by_context[context] = max(for_context, 0) + 1 if made else min(for_context, 0) - 1
+        self._balance = max(-2, min(2, self._balance + (1 if made else -1)))
 
 
 class Drafter:
@@ -50,23 +77,33 @@ class Drafter:
         self._anchor = 0
         self._home = 0
         self._tail: list[int] = []
-        self._renames: dict[int, tuple[list[int], list[int]]] = {}
-        """Replacements made before, by the first token that they replace: (old, new)."""
-        self._hunks: dict[int, tuple[list[int], list[int]]] = {}
-        """Replacements and insertions made before, by the first token that they wrote: (old, new)."""
+        self._renames: dict[int, Replacement] = {}
+        """Replacements made before, by the first token that they replace."""
+        self._hunks: dict[int, Replacement] = {}
+        """Replacements and insertions made before, by the first token that they wrote."""
+        self._endings: dict[int, int] = {}
+        """The last token of a replacement by the last one that it replaced: ``):`` may go on as ``) -> int:``."""
         self._ahead: list[int] = []
         """What is left of a hunk that has begun like an earlier one; the reference goes on at the cursor after it."""
-        self._path: list[tuple[int, int, int]] = []
-        """The reference's proposal: token, cursor after it, and the first token of the rename that made it, or -1."""
+        self._hunk: Replacement | None = None
+        self._hunk_at = 0
+        self._path: list[tuple[int, int, Replacement | None, int]] = []
+        """The reference's proposal: token, cursor after it, the replacement that made it and where that begins."""
         self._places: dict[int, list[int]] = defaultdict(list)
         for place, token in enumerate(self.reference):
             self._places[token].append(place)
         self._suffix = SuffixIndex(tokens)
         self._acceptance = {
             "copy": Acceptance(40, 1),
-            "resync": Acceptance(4, 1),
-            "guess": Acceptance(1, 2),
-            "suffix": Acceptance(2, 1),
+            "ahead": Acceptance(4, 1),
+            "resync2": Acceptance(8, 1),
+            "resync1": Acceptance(4, 1),
+            "far": Acceptance(1, 1),
+            "resync0": Acceptance(1, 2),
+            "suffix8": Acceptance(10, 1),
+            "suffix4": Acceptance(4, 1),
+            "suffix3": Acceptance(2, 1),
+            "suffix2": Acceptance(1, 1),
         }
         self._source = "copy"
 
@@ -75,24 +112,18 @@ class Drafter:
         self._path = []
         if not self.enabled or limit <= 0:
             return []
-        start = -1
-        self._source = "copy" if self._run >= SYNCED else "resync" if self._run or self._ahead else "guess"
-        if self.cursor >= len(self.reference):
-            self._source = "suffix"
-        if self._source in ("guess", "suffix"):
-            start = self._suffix.continuation()
-            if start >= 0 and self._odds("suffix") > self._odds("guess"):
-                self._source = "suffix"
-        if self._source == "suffix" and start < 0:
+        source, start = self._choose()
+        if not source:
             return []
-        width = best_width(self._odds(self._source), limit, cost, rows, tokens)
+        self._source = source
+        width = best_width(self._odds(source), limit, cost, rows, tokens, len(self.tokens))
         if not width:
-            self._acceptance[self._source].forget()
+            self._acceptance[source].forget()
             return []
-        if self._source == "suffix":
+        if start >= 0:
             return self.tokens[start : start + width]
         self._walk(width)
-        return [token for token, _, _ in self._path]
+        return [step[0] for step in self._path]
 
     def observe(self, new: Sequence[int], drafted: int, agreed: int) -> None:
         """Learn the tokens that were emitted after the last proposal, oldest first."""
@@ -102,14 +133,33 @@ class Drafter:
             return
         for index, token in enumerate(new):
             if index < len(self._path) and not self._ahead:
-                expected, after, rename = self._path[index]
+                expected, after, replacement, start = self._path[index]
                 if token == expected:
                     self._copied(token, after)
+                    if replacement is not None and after > start:
+                        replacement.learn(self._before(start), made=True)
                     continue
-                if rename >= 0:
-                    self._renames.pop(rename, None)
+                if replacement is not None:
+                    replacement.learn(self._before(start), made=False)
                 self._path = []
             self._follow(token)
+
+    def _choose(self) -> tuple[str, int]:
+        """The source that promises most, and where it starts in ``tokens`` (-1: the reference). "" for none."""
+        source = ""
+        if self.cursor < len(self.reference) or self._ahead:
+            source = "copy" if self._run >= SYNCED else "ahead" if self._ahead else f"resync{self._run}"
+            if self._run == 1 and abs(self.cursor - self._anchor) > NEAR:
+                source = "far"
+            if source == "copy":
+                return source, -1
+        start, length = self._suffix.continuation()
+        if start < 0:
+            return source, -1
+        other = next(name for least, name in SUFFIXES if length >= least)
+        if source and self._odds(source) >= self._odds(other):
+            return source, -1
+        return other, start
 
     def _odds(self, source: str) -> float:
         return self._acceptance[source].probability
@@ -117,19 +167,26 @@ class Drafter:
     def _walk(self, width: int) -> None:
         """The next ``width`` tokens of the reference with the learned replacements made."""
         place = self.cursor
-        self._path = [(token, place, -1) for token in self._ahead]
+        self._path = [(token, place, None, place) for token in self._ahead]
+        if not self._path and not self._run and place == self._anchor and place < len(self.reference):
+            # Something was put in; a token that was split by that before ends as it did then.
+            ending = self._endings.get(self.reference[place])
+            if ending is not None:
+                place += 1
+                self._path = [(ending, place, None, place)]
         while len(self._path) < width and place < len(self.reference):
             token = self.reference[place]
-            old, new = self._renames.get(token, ([], []))
+            known = self._renames.get(token)
             # Right after a surprise the plain text is proposed: the replacement has just been made or refused.
-            if old and self._run and self.reference[place : place + len(old)] == old:
-                for index, mapped in enumerate(new):
-                    # Inside a replacement the cursor stays in front of it.
-                    self._path.append((mapped, place + len(old) if index == len(new) - 1 else place, token))
-                place += len(old)
+            if known and self._run and self._stands_at(known.old, place) and known.likely(self._before(place)):
+                after = place + len(known.old)
+                # Inside a replacement the cursor stays in front of it.
+                self._path += [(mapped, place, known, place) for mapped in known.new[:-1]]
+                self._path.append((known.new[-1], after, known, place))
+                place = after
             else:
                 place += 1
-                self._path.append((token, place, -1))
+                self._path.append((token, place, None, place))
         del self._path[width:]
 
     def _copied(self, token: int, cursor: int) -> None:
@@ -148,16 +205,22 @@ class Drafter:
         self._tail.clear()
         if not 0 < len(new) <= LONGEST or len(old) > LONGEST:
             return
-        self._hunks[new[0]] = (old, new)
+        known = self._hunks.get(new[0])
+        if known is None or (known.old, known.new) != (old, new):
+            known = self._hunks[new[0]] = Replacement(old, new)
+        known.learn(self._before(self._anchor), made=True)
+        if len(new) > 1 and old and old[-1] != new[-1]:
+            self._endings[old[-1]] = new[-1]
         if old and old[0] != new[0]:
-            self._renames[old[0]] = (old, new)
+            self._renames[old[0]] = known
 
     def _follow(self, token: int) -> None:
         if self._ahead:
             if token == self._ahead[0]:
                 self._tail.append(self._ahead.pop(0))
                 return
-            self._hunks.pop(self._tail[0], None)
+            if self._hunk is not None:
+                self._hunk.learn(self._before(self._hunk_at), made=False)
             self._ahead, self._path = [], []
         if self.cursor < len(self.reference) and self.reference[self.cursor] == token:
             self._copied(token, self.cursor + 1)
@@ -167,14 +230,24 @@ class Drafter:
             self._home = self._anchor if abs(self.cursor - self._anchor) < FAR else self.cursor
             self._anchor = self.cursor
         self._tail.append(token)
+        before, agreed = self.cursor, self._run
         self.cursor, self._run = self._resume(token)
-        old, written = self._hunks.get(token, ([], []))
-        if len(self._tail) == 1 and len(written) > 1 and self._run <= 1 and self._at_anchor(old):
-            self._ahead = written[1:]
-            self.cursor, self._run = self._anchor + len(old), 0
+        known = self._hunks.get(token)
+        fresh = (agreed or len(self._tail) == 1) and self._run <= 1
+        if known and fresh and self._goes_on(known, before):
+            self._hunk, self._hunk_at = known, before
+            self._ahead = known.new[1:]
+            self.cursor, self._run = before + len(known.old), 0
 
-    def _at_anchor(self, old: list[int]) -> bool:
-        return self.reference[self._anchor : self._anchor + len(old)] == old
+    def _goes_on(self, known: Replacement, place: int) -> bool:
+        """Whether a replacement whose first token was just written at ``place`` probably goes on as it did before."""
+        return len(known.new) > 1 and self._stands_at(known.old, place) and not known.refused(self._before(place))
+
+    def _stands_at(self, old: list[int], place: int) -> bool:
+        return self.reference[place : place + len(old)] == old
+
+    def _before(self, place: int) -> int:
+        return self.reference[place - 1] if 0 < place <= len(self.reference) else -1
 
     def _resume(self, token: int) -> tuple[int, int]:
         """Where the reference goes on after ``token``, and how many tokens speak for that place."""

@@ -157,14 +157,23 @@ def measure_costs(runner: Runner, limits: Limits) -> CostCurve:
     for rows in (1, 16, 32, 64, limits.draft + 1):
         if rows > runner.kv_blocks * BLOCK:
             break
-        blocks = list(range(-(-rows // BLOCK)))
-        taken = []
-        for _ in range(2):
-            started = time.perf_counter()
-            runner.forward([Span([0] * rows, 0, blocks, rows)], AbortFlag())
-            taken.append(time.perf_counter() - started)
-        points[rows] = min(taken)
-    return CostCurve(points)
+        points[rows] = _seconds(runner, rows, 0)
+    context = min(1024, runner.kv_blocks * BLOCK - max(points))
+    if context < BLOCK or len(points) < 3:
+        return CostCurve(points)
+    rows = sorted(points)[-2]
+    return CostCurve(points, max(0.0, _seconds(runner, rows, context) - points[rows]) / (rows * context))
+
+
+def _seconds(runner: Runner, rows: int, context: int) -> float:
+    """A pass of so many rows behind so many positions, whatever those hold."""
+    blocks = list(range(-(-(context + rows) // BLOCK)))
+    taken = []
+    for _ in range(2):
+        started = time.perf_counter()
+        runner.forward([Span([0] * rows, context, blocks, rows)], AbortFlag())
+        taken.append(time.perf_counter() - started)
+    return min(taken)
 
 
 def token_bytes(config: EngineConfig) -> Callable[[int], bytes]:

@@ -78,7 +78,8 @@ class Engine:
         self.abort.clear()
         self.steps += results is not None
         if results is not None and all(span.outputs == len(span.tokens) for span in spans):
-            self.scheduler.cost.learn(sum(span.outputs for span in spans), seconds)
+            rows, keys = sum(span.outputs for span in spans), sum(span.outputs * span.start for span in spans)
+            self.scheduler.cost.learn(rows, seconds, keys)
         return results
 
     def _take_messages(self) -> bool:

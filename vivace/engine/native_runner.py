@@ -13,7 +13,7 @@ import numpy as np
 
 from vivace.engine import native
 from vivace.engine.messages import KvType
-from vivace.engine.runner import AbortFlag, Rows, Span
+from vivace.engine.runner import AbortFlag, Likeliest, Rows, Span
 from vivace.engine.weights import Array, Packer, Weights
 
 
@@ -97,10 +97,13 @@ class NativeRunner:
         tokens = np.array([token for span in spans for token in span.tokens], dtype=np.int32)
         best: list[int] = []
         full: list[int] = []
+        sharpness: list[float] = []
         end = 0
         for span in spans:
             end += len(span.tokens)
             (full if span.logits else best).extend(range(end - span.outputs, end))
+            if not span.logits:
+                sharpness += [1.0 / span.temperature if span.temperature else 0.0] * span.outputs
         out = self.model.forward(
             self.kv,
             tokens,
@@ -108,6 +111,7 @@ class NativeRunner:
             argmax_rows=np.array(best, dtype=np.int32),
             logit_rows=np.array(full, dtype=np.int32),
             abort=abort.memory,
+            argmax_sharpness=np.array(sharpness, dtype=np.float32) if any(sharpness) else None,
         )
         if out.aborted:
             return None
@@ -118,9 +122,16 @@ class NativeRunner:
                 results.append(out.logits[first_full : first_full + span.outputs])
                 first_full += span.outputs
             else:
-                results.append(out.argmax[first_best : first_best + span.outputs])
+                part = slice(first_best, first_best + span.outputs)
+                results.append(self._likeliest(out, part, span.temperature) if span.temperature else out.argmax[part])
                 first_best += span.outputs
         return results
+
+    def _likeliest(self, out: native.Output, part: slice, temperature: float) -> Likeliest:
+        first = part.start
+        return Likeliest(
+            out.argmax[part], 1.0 / out.argmax_weight[part], temperature, lambda row: self.model.logits(first + row)
+        )
 
     def copy_block(self, source: int, target: int) -> None:
         self.kv.copy_block(source, target)

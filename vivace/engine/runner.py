@@ -5,6 +5,7 @@ Two runners exist: PyTorch (any device) and the native kernels (CPU). Each owns 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,7 +18,8 @@ class Span:
     """Consecutive rows of one sequence in one pass.
 
     The tokens go to positions ``start ...``; ``blocks`` is the sequence's block table and reaches at least that far.
-    Output is wanted for the last ``outputs`` rows: the most likely token of each, or all logits.
+    Output is wanted for the last ``outputs`` rows: the most likely token of each, with its probability at
+    ``temperature`` where that is not 0, or all ``logits``.
     """
 
     tokens: list[int]
@@ -25,9 +27,22 @@ class Span:
     blocks: list[int]
     outputs: int
     logits: bool = False
+    temperature: float = 0.0
 
 
-Rows = NDArray[np.int32] | NDArray[np.float32]
+@dataclass
+class Likeliest:
+    """The most likely token of each row and its probability at a temperature; all logits of a row when asked for."""
+
+    tokens: NDArray[np.int32]
+    probabilities: NDArray[np.float32]
+    """To about 1e-5."""
+    temperature: float
+    logits: Callable[[int], NDArray[np.float32]]
+    """Row -> ``[vocab]``. Costs about a pass."""
+
+
+Rows = NDArray[np.int32] | NDArray[np.float32] | Likeliest
 
 
 class AbortFlag:
@@ -59,7 +74,8 @@ class Runner(Protocol):
         """Compute the spans' rows and store their KV.
 
         Returns for each span int32 ``[outputs]`` (the most likely tokens; ties go to the lowest id) or, where logits
-        are wanted, float32 ``[outputs, vocab]``; valid until the next call. None if ``abort`` was seen set: then the
+        are wanted, float32 ``[outputs, vocab]``. Where probabilities are wanted it is either :class:`Likeliest` or the
+        logits, whichever is cheaper. Valid until the next call. None if ``abort`` was seen set: then the
         KV at the spans' positions is undefined and everything before them is as it was.
         """
         ...

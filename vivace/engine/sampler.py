@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vivace.engine.messages import Sampling
+from vivace.engine.runner import Likeliest
 
 Logits = NDArray[np.float32]
 
@@ -83,6 +84,27 @@ class LogitRows:
             np.exp(scaled, out=scaled)
             found = self._likeliest[row, temperature] = token, 1.0 / float(scaled.sum(dtype=np.float64))
         return found
+
+
+class LikelyRows:
+    """Rows of which a pass gave the likeliest token and its probability; logits are fetched where that will not do."""
+
+    def __init__(self, rows: Likeliest) -> None:
+        self._rows = rows
+        self._fetched: dict[int, Logits] = {}
+
+    def choose(self, row: int, sampling: Sampling, position: int, seen: set[int]) -> int:
+        """The same token as :func:`choose`; see :meth:`LogitRows.choose`."""
+        rows = self._rows
+        if sampling.plain_greedy:
+            return int(rows.tokens[row])
+        if sampling.repetition_penalty == 1.0 and sampling.temperature == rows.temperature:
+            sure = float(rows.probabilities[row]) * (1 - 1e-4)
+            if uniform(sampling.seed, position) < sure:
+                return int(rows.tokens[row])
+        if row not in self._fetched:
+            self._fetched[row] = rows.logits(row)
+        return choose(self._fetched[row], sampling, position, seen)
 
 
 def choose(logits: Logits, sampling: Sampling, position: int, seen: set[int]) -> int:

@@ -203,12 +203,16 @@ class Scheduler:
             if not self._make_room(sequence, sequence.computed + pending, planned):
                 return 0
         start = sequence.computed
+        together = (sequence, *sequence.followers)
+        temperatures = [max(0.0, s.request.sampling.temperature) for s in together]
         span = Span(
             tokens=sequence.tokens[start : start + pending] + draft,
             start=start,
             blocks=sequence.blocks,
             outputs=len(draft) + 1 if last else 0,
-            logits=any(s.wants_logits for s in (sequence, *sequence.followers)),
+            logits=any(s.wants_logits for s in together),
+            # Followers with another one fetch logits.
+            temperature=max(temperatures, key=temperatures.count) or max(temperatures),
         )
         planned.append(Planned(sequence, span, pending, draft))
         return len(draft)

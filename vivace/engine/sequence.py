@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from vivace.engine.drafter import Drafter
 from vivace.engine.messages import Finish, FinishReason, Start
-from vivace.engine.runner import Rows
-from vivace.engine.sampler import LogitRows
+from vivace.engine.runner import Likeliest, Rows
+from vivace.engine.sampler import LikelyRows, LogitRows
 
-Choices = LogitRows | NDArray[np.int32]
-"""What a pass says about some rows: ids that were chosen, or logits."""
+Choices = LogitRows | LikelyRows | NDArray[np.int32]
+"""What a pass says about some rows: ids that were chosen, the likeliest ones, or logits."""
 
 TokenBytes = Callable[[int], bytes]
 
@@ -91,7 +91,8 @@ class Sequence:
 
     @property
     def wants_logits(self) -> bool:
-        return not self.request.sampling.plain_greedy
+        """Whether the likeliest token and its probability are seldom enough."""
+        return self.request.sampling.repetition_penalty != 1.0
 
     def expired(self, now: float) -> bool:
         return self.request.max_seconds > 0 and now - self.arrived >= self.request.max_seconds
@@ -133,7 +134,7 @@ class Sequence:
         )
 
     def _choose(self, rows: Choices, index: int) -> int:
-        if isinstance(rows, LogitRows):
+        if isinstance(rows, LogitRows | LikelyRows):
             return rows.choose(index, self.request.sampling, len(self.tokens), self._seen)
         return int(rows[index])
 
@@ -161,6 +162,8 @@ class Sequence:
 
 def choices_of(rows: Rows) -> Choices:
     """A runner's rows as what :meth:`Sequence.verify` takes."""
+    if isinstance(rows, Likeliest):
+        return LikelyRows(rows)
     if rows.dtype == np.float32:
         return LogitRows(rows.astype(np.float32, copy=False))
     return rows.astype(np.int32, copy=False)

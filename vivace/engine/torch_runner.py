@@ -127,7 +127,7 @@ class TorchRunner:
         for span in spans:
             rows = logits[first : first + span.outputs]
             first += span.outputs
-            if span.logits:
+            if span.logits or span.temperature:
                 results.append(rows.float().cpu().numpy())
             else:
                 results.append(rows.argmax(dim=-1).to(torch.int32).cpu().numpy())

@@ -143,6 +143,30 @@ def test_only_the_wanted_rows_and_the_lowest_of_equals(isa: int) -> None:
     assert nothing.argmax.size == 0 and nothing.logits.size == 0
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_probability_of_the_best_and_logits_fetched_afterwards(threads: int, isa: int) -> None:
+    decoder = Decoder(BASE)
+    decoder.weights.head.scale[:] *= 20  # sharp enough that temperatures matter, far enough apart to underflow
+    model = decoder.model(threads=threads, isa=isa)
+    tokens = tokens_for(BASE, 40)
+    span = [native.Span(blocks_for(40), 0, 40)]
+    best, full = np.array([39, 3, 17, *range(18, 38)], np.int32), np.array([5, 39], np.int32)
+    temperatures = np.tile(np.array([0.6, 1.0, 0.1, 0.0], np.float32), 6)[: best.size]
+    sharpness = np.divide(1, temperatures, out=np.zeros_like(temperatures), where=temperatures > 0)
+    out = model.forward(
+        native.KV(model, 4), tokens, span, argmax_rows=best, logit_rows=full, argmax_sharpness=sharpness
+    )
+    rows = [model.logits(i) for i in range(best.size + full.size)]
+    assert np.array_equal(rows[-2:], out.logits)
+    assert np.array_equal([row.argmax() for row in rows[:-2]], out.argmax)
+    for row, weight, by in zip(rows, out.argmax_weight, sharpness, strict=False):
+        expected = np.exp((row.astype(np.float64) - row.max()) * by).sum() if by else 0.0
+        assert weight == pytest.approx(expected, rel=2e-5)
+    with pytest.raises(native.NativeError, match="no row 25"):
+        model.logits(25)
+
+
 def test_stale_keys_and_values_do_not_leak() -> None:
     config, options = SHAPES["qwen2"]
     decoder = Decoder(config, **options)

@@ -146,6 +146,7 @@ class Output:
     aborted: bool
     argmax: Int32
     argmax_logit: Float32
+    argmax_weight: Float32
     logits: Float32
 
 
@@ -276,11 +277,14 @@ class Model:
         logit_rows: Int32 | None = None,
         abort: Int32 | None = None,
         logits_out: Float32 | None = None,
+        argmax_sharpness: Float32 | None = None,
     ) -> Output:
         """One step over the joined rows of `spans`.
 
         argmax_rows, logit_rows: indices into the joined rows. abort: one int32 that another thread may set to
-        non-zero. logits_out: [len(logit_rows)][vocab] to write to instead of a new array.
+        non-zero. logits_out: [len(logit_rows)][vocab] to write to instead of a new array. argmax_sharpness: 1 /
+        temperature for each of argmax_rows; Output.argmax_weight is then the sum of exp((logit - largest) /
+        temperature), to 1e-5, and its inverse the probability of the arg max (0 sharpness: nothing is summed).
         """
         tokens = np.ascontiguousarray(tokens, np.int32)
         best = np.ascontiguousarray([] if argmax_rows is None else argmax_rows, np.int32)
@@ -295,15 +299,25 @@ class Model:
         argmax, value = np.zeros(best.size, np.int32), np.zeros(best.size, np.float32)
         logits = np.empty((full.size, self.config.vocab), np.float32) if logits_out is None else logits_out
         _require(logits, np.float32, full.size * self.config.vocab, "logits_out")
+        weight = np.zeros(best.size, np.float32)
+        if argmax_sharpness is not None:
+            _require(argmax_sharpness, np.float32, best.size, "argmax_sharpness")
+        sharpness = None if argmax_sharpness is None else argmax_sharpness.ctypes.data
         if abort is not None:
             _require(abort, np.int32, 1, "abort")
         batch = BatchStruct(
-            tokens.ctypes.data, native, best.ctypes.data, argmax.ctypes.data, value.ctypes.data, full.ctypes.data,
-            logits.ctypes.data, tokens.size, len(spans), best.size, full.size,
+            tokens.ctypes.data, native, best.ctypes.data, argmax.ctypes.data, value.ctypes.data, sharpness,
+            weight.ctypes.data, full.ctypes.data, logits.ctypes.data, tokens.size, len(spans), best.size, full.size,
         )  # fmt: skip
         flag = None if abort is None else abort.ctypes.data
         status = _checked(self._library.vv_forward(self.handle, kv.handle, c.byref(batch), flag))
-        return Output(status == ABORTED, argmax, value, logits)
+        return Output(status == ABORTED, argmax, value, weight, logits)
+
+    def logits(self, index: int) -> Float32:
+        """The logits [vocab] of one output row of the last forward(), those of argmax_rows first."""
+        out = np.empty(self.config.vocab, np.float32)
+        _checked(self._library.vv_logits(self.handle, index, out.ctypes.data))
+        return out
 
     def profile(self) -> dict[str, float]:
         """Seconds per phase since creation or the last reset; needs Config.profile."""

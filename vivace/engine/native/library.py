@@ -8,7 +8,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
-ABI = 2
+ABI = 3
 
 
 class LinearStruct(c.Structure):
@@ -78,6 +78,8 @@ class BatchStruct(c.Structure):
         ("argmax_rows", c.c_void_p),
         ("argmax", c.c_void_p),
         ("argmax_logit", c.c_void_p),
+        ("argmax_sharpness", c.c_void_p),
+        ("argmax_weight", c.c_void_p),
         ("logit_rows", c.c_void_p),
         ("logits", c.c_void_p),
         ("n_tokens", c.c_int32),
@@ -105,6 +107,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "vv_kv_copy_block": (c.c_int32, [c.c_void_p, c.c_int32, c.c_int32]),
     "vv_kv_drop_blocks": (c.c_int32, [c.c_void_p, c.c_int32, c.c_int32]),
     "vv_forward": (c.c_int32, [c.c_void_p, c.c_void_p, c.POINTER(BatchStruct), c.c_void_p]),
+    "vv_logits": (c.c_int32, [c.c_void_p, c.c_int32, c.c_void_p]),
     "vv_profile": (c.c_int32, [c.c_void_p, c.c_void_p]),
     "vv_profile_name": (c.c_char_p, [c.c_int32]),
     "vv_profile_reset": (None, [c.c_void_p]),

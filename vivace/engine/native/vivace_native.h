@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-#define VV_ABI 2      /* raised when a struct or a meaning changes; binding.py refuses another number */
+#define VV_ABI 3      /* raised when a struct or a meaning changes; binding.py refuses another number */
 #define VV_KV_BLOCK 32 /* positions in one KV block */
 
 enum { VV_ISA_AUTO = -1, VV_ISA_PORTABLE = 0, VV_ISA_AVX2 = 1, VV_ISA_AVX512 = 2, VV_ISA_AMX = 3, VV_ISA_AVXVNNI = 4 };
@@ -86,6 +86,8 @@ typedef struct {
     const int32_t *argmax_rows; /* rows whose arg max is wanted */
     int32_t *argmax;            /* [n_argmax] out; ties give the lowest id */
     float *argmax_logit;        /* [n_argmax] out */
+    const float *argmax_sharpness; /* NULL, or [n_argmax]: 1 / temperature, 0 where the next is not wanted */
+    float *argmax_weight; /* [n_argmax] out: sum over the vocabulary of exp((logit - largest) * sharpness), to 1e-5 */
     const int32_t *logit_rows;
     float *logits; /* [n_logits][vocab] out */
     int32_t n_tokens, n_spans, n_argmax, n_logits;
@@ -124,6 +126,10 @@ VV_API int32_t vv_kv_drop_blocks(vv_kv *kv, int32_t first, int32_t count); /* gi
 
 /* 0, VV_ABORTED (KV of the batch's positions is then undefined), or a negative error. `abort` may be NULL. */
 VV_API int32_t vv_forward(vv_model *model, vv_kv *kv, const vv_batch *batch, const volatile int32_t *abort);
+
+/* The logits [vocab] of one output row of the last pass of this model: 0 .. n_argmax + n_logits - 1, those of argmax_rows
+ * first. Reads the head's weights again. */
+VV_API int32_t vv_logits(vv_model *model, int32_t index, float *out);
 
 /* Seconds per phase since create (VV_FLAG_PROFILE); returns the number of phases. out may be NULL. */
 VV_API int32_t vv_profile(vv_model *model, double *out);

@@ -12,8 +12,6 @@
 
 namespace VV_NS {
 
-constexpr float kMasked = -1e30f;
-
 struct Softmax {
     float* s;
     uint16_t* p;

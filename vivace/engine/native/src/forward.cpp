@@ -1,5 +1,6 @@
 // One forward step. Every thread runs `step` from top to bottom; between two phases they meet at a barrier.
 #include <cmath>
+#include <cstring>
 #include <ctime>
 
 #include "model.h"
@@ -84,7 +85,8 @@ int panel_grain(int panels, int threads) {
 void run_product(Step& s, int thread, const Gemm& g, const int8_t* after, bool checks_abort = false) {
     const int threads = s.m.pool->threads(), grain = panel_grain(g.panels, threads);
     const int64_t piece_bytes = int64_t(grain) * g.k_steps * kTileBytes;
-    const Best best{s.m.best_value[size_t(thread)], s.m.best_index[size_t(thread)]};
+    const size_t t = size_t(thread);
+    const Best best{s.m.best_value[t], s.m.best_index[t], s.m.best_sum[t]};
     int piece = thread;
     while (piece * grain < g.panels) {
         // Claimed ahead, so that its first panels can be prefetched.
@@ -212,12 +214,16 @@ bool head(Step& s, int thread) {
         m.best_value[size_t(thread)][i] = -INFINITY;
         m.best_index[size_t(thread)][i] = 0;
     }
+    if (b.argmax_sharpness) std::memset(m.best_sum[size_t(thread)], 0, size_t(b.n_argmax) * 64);
+    if (b.argmax_sharpness && thread == 0)
+        for (int i = 0; i < b.n_argmax; i++) m.sharpness[i] = b.argmax_sharpness[i] * float(M_LOG2E);
     if (!meet(s, thread, kHeadNorm)) return false;
     Gemm g = product(s, m.head, Epilogue::head, b.logits, m.config.vocab);
     g.a = m.a_head;
     g.a_scale = m.head_scale;
     g.rows = wanted;
     g.n_argmax = b.n_argmax;
+    if (b.argmax_sharpness) g.sharpness = m.sharpness;
     run_product(s, thread, g, first_piece(s, thread, m.layers[0].qkv), true);
     if (!meet(s, thread, kHead)) return false;
     if (thread != 0) return true;
@@ -231,7 +237,16 @@ bool head(Step& s, int thread) {
         }
         b.argmax[i] = index;
         if (b.argmax_logit) b.argmax_logit[i] = value;
+        if (!b.argmax_sharpness || b.argmax_sharpness[i] == 0.0f) continue;
+        double sum = 0;
+        for (size_t t = 0; t < m.best_value.size(); t++) {
+            double lanes = 0;
+            for (int j = 0; j < 16; j++) lanes += double(m.best_sum[t][i * 16 + j]);
+            if (lanes > 0) sum += lanes * std::exp2(double((m.best_value[t][i] - value) * m.sharpness[i]));
+        }
+        b.argmax_weight[i] = float(sum);
     }
+    m.head_rows = wanted;
     return true;
 }
 
@@ -279,6 +294,21 @@ void step(void* context, int thread) {
     s.k.thread_end();
 }
 
+// One row of logits, from the activations of the last head product. A row lies among up to 15 others of its packed
+// block; those before it are computed along, which costs nothing beside reading the weights.
+struct OneRow {
+    Step step;
+    Gemm gemm;
+};
+
+void one_row(void* context, int thread) {
+    OneRow& o = *static_cast<OneRow*>(context);
+    o.step.k.thread_begin();
+    run_product(o.step, thread, o.gemm, nullptr);
+    meet(o.step, thread, kHead);
+    o.step.k.thread_end();
+}
+
 void fill_rope(vv_model& m, int end) {
     const double factor = m.config.rope_attn_factor != 0 ? m.config.rope_attn_factor : 1.0;
     for (; m.rope_filled < end; m.rope_filled++)
@@ -320,7 +350,7 @@ bool valid(const vv_model& m, const vv_kv& kv, const vv_batch& b) {
     if (!rows_valid(b.argmax_rows, b.n_argmax, b.n_tokens, "argmax_rows") ||
         !rows_valid(b.logit_rows, b.n_logits, b.n_tokens, "logit_rows"))
         return false;
-    if ((b.n_argmax && !b.argmax) || (b.n_logits && !b.logits)) return fail("an output array is missing"), false;
+    if ((b.n_argmax && !b.argmax) || (b.n_logits && !b.logits) || (b.argmax_sharpness && !b.argmax_weight)) return fail("an output array is missing"), false;
     return true;
 }
 
@@ -352,9 +382,26 @@ extern "C" int32_t vv_forward(vv_model* model, vv_kv* kv, const vv_batch* batch,
         if (s.start + s.rows > end) end = s.start + s.rows;
     }
     model->task0[size_t(batch->n_spans)] = task;
+    model->head_rows = 0;
     model->h_ld = round_up(batch->n_tokens, kBlockRows) * 16 + 16;
     fill_rope(*model, end);
     Step s{*model, *kv, *batch, abort};
     model->pool->run(step, &s);
     return abort && *abort ? VV_ABORTED : VV_OK;
+}
+
+extern "C" int32_t vv_logits(vv_model* model, int32_t index, float* out) {
+    if (!model || !out) return fail("a model and an output are needed"), VV_EINVAL;
+    if (index < 0 || index >= model->head_rows) return fail("no row %d in the last pass's head", index), VV_EINVAL;
+    const vv_batch none{};
+    vv_kv unused{};
+    OneRow o{Step{*model, unused, none, nullptr}, {}};
+    const int inside = index % 16;
+    o.gemm = product(o.step, model->head, Epilogue::head, out, model->config.vocab);
+    o.gemm.a = packed_row(o.step, model->a_head, index - inside, model->k_hidden);
+    o.gemm.a_scale = model->head_scale + index - inside;
+    o.gemm.rows = inside + 1;
+    o.gemm.n_argmax = inside;
+    model->pool->run(one_row, &o);
+    return VV_OK;
 }

@@ -14,7 +14,7 @@ namespace VV_NS {
 
 VV_INLINE vf dequant(const int32_t* c, float a_scale, vf w_scale) { return to_float(loadi(c)) * (a_scale * w_scale); }
 
-VV_INLINE void track_best(vf y, int row, int column, const Best& best) {
+VV_INLINE void find_best(vf y, int row, int column, const Best& best) {
     // Strictly greater keeps the lowest column: a thread's panels come in rising order.
 #if defined(__AVX512F__)
     if (__builtin_expect(_mm512_cmp_ps_mask((__m512)y, _mm512_set1_ps(best.value[row]), _CMP_GT_OQ) == 0, 1)) return;
@@ -26,6 +26,17 @@ VV_INLINE void track_best(vf y, int row, int column, const Best& best) {
             best.value[row] = t[i];
             best.index[row] = column + i;
         }
+}
+
+VV_INLINE void track_best(vf y, int row, int column, const Best& best, const float* sharpness) {
+    const float before = best.value[row];
+    find_best(y, row, column, best);
+    if (!sharpness || sharpness[row] == 0.0f) return;
+    const float now = best.value[row], by = sharpness[row];
+    float* sum = best.sum + row * 16;
+    vf total = load(sum);
+    if (now != before && before >= kMasked) total = total * exp2_fast(splat((before - now) * by));
+    store(sum, total + exp2_fast(max((y - now) * by, splat(kMasked))));
 }
 
 VV_INLINE void finish_head(const Gemm& g, const int32_t* c, int row, int panel, const Best& best) {
@@ -40,7 +51,7 @@ VV_INLINE void finish_head(const Gemm& g, const int32_t* c, int row, int panel, 
             for (int i = live; i < 16; i++) t[i] = -__builtin_inff();
             y = load(t);
         }
-        track_best(y, row, column, best);
+        track_best(y, row, column, best, g.sharpness);
     } else {
         float* out = g.out + int64_t(row - g.n_argmax) * g.ld + column;
         if (live >= 16) {

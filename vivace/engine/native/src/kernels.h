@@ -28,12 +28,14 @@ struct Gemm {
     int32_t* raw;
     int64_t ld;
     int n_argmax;  // head: the first n_argmax rows want the arg max, the others their logits in `out`
+    const float* sharpness;  // head: [n_argmax] or NULL; see vv_batch, here times log2 e
 };
 
-// Running arg max of one thread, per row.
+// Running arg max of one thread, per row, and the sums of exp2((logit - value) * sharpness) by lane.
 struct Best {
     float* value;
     int32_t* index;
+    float* sum;  // [rows][16]
 };
 
 struct Rope {

@@ -84,12 +84,14 @@ void lay_out(vv_model& m, Arena& arena, int threads) {
     m.a_head = arena.take<char>(2 * rows * m.k_hidden * kStepK * elem);
     m.a_scale = arena.take<float>(rows);
     m.head_scale = arena.take<float>(2 * rows);
+    m.sharpness = arena.take<float>(rows);
     m.q_head_stride = (rows * m.group + kQueryRows) * m.d_pad;
     m.q = arena.take<uint16_t>(m.q_head_stride * c.kv_heads);
     for (int t = 0; t < threads; t++) {
         m.scratch[t] = arena.take<char>(int64_t(attention_scratch(m.d_pad)) + c.hidden * 4);
         m.best_value[t] = arena.take<float>(rows);
         m.best_index[t] = arena.take<int32_t>(rows);
+        m.best_sum[t] = arena.take<float>(rows * 16);
     }
     for (int t = 0; t < threads; t++) m.scratch_int8[t] = arena.take<char>(int64_t(attention_int8_scratch(m.d_pad)));
 }
@@ -198,6 +200,7 @@ extern "C" vv_model* vv_model_create(const vv_config* config, const vv_weights* 
     m->scratch_int8.resize(size_t(threads));
     m->best_value.resize(size_t(threads));
     m->best_index.resize(size_t(threads));
+    m->best_sum.resize(size_t(threads));
     m->task0.resize(size_t(c.max_rows) + 1);
     m->row_span.resize(size_t(c.max_rows));
 

@@ -58,6 +58,9 @@ struct vv_model {
     std::vector<char*> scratch_int8;  // per thread, of attention over int8 keys
     std::vector<float*> best_value;   // per thread, [max_rows]
     std::vector<int32_t*> best_index;
+    std::vector<float*> best_sum;     // per thread, [max_rows][16]
+    float* sharpness;                 // [max_rows]
+    int head_rows = 0;                // rows of the last head product, whose activations are still in a_head
     std::vector<int> task0;           // first attention task of each span
     std::vector<int> row_span;        // span of each row
 

@@ -164,6 +164,8 @@ VV_INLINE float reduce_add(vf v) {
     return t[0];
 }
 
+constexpr float kMasked = -1e30f;  // as good as minus infinity, and finite
+
 // 1.5 * 2^23: adding it rounds to the nearest even integer, which is then in the low mantissa bits.
 constexpr float kRound = 12582912.0f;
 
