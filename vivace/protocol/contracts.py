@@ -1,27 +1,36 @@
-"""The two contracts that every room above the engine is written against.
+"""The contracts that every room above the engine is written against.
 
 The agent gets a :class:`Service` from the command that starts it: the local one in the same process, or a client over
-a socket. Whoever wants an answer to end calls :meth:`Generation.stop`; nobody cancels by closing an iterator.
+a socket. The door of a server needs a :class:`Gateway`. Whoever wants an answer to end calls :meth:`Generation.stop`;
+nobody cancels by closing an iterator.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from vivace.protocol.events import Event
-from vivace.protocol.items import Usage
-from vivace.protocol.requests import ResponseRequest
+from vivace.protocol.events import Event, SteerAccepted, SteerFailed
+from vivace.protocol.items import Item, Response
+from vivace.protocol.requests import ResponseRequest, SteerFrame
+from vivace.protocol.usage import Usage
 
 StopReason = Literal["disconnect", "steered", "cancelled", "lost_race"]
 
 
 class Principal(Struct, frozen=True):
-    """Who asks. Quotas, keys and the ledger hang on it."""
+    """Who asks. Quotas, keys and the ledger hang on it.
+
+    ``key`` is the id of the API key (never the key itself), ``plan`` the name of what the principal has bought; both
+    are empty where no keys are in use. ``metadata`` says what the connection told about the caller.
+    """
 
     id: str = "local"
+    key: str = ""
+    plan: str = ""
+    metadata: dict[str, Any] = field(default_factory=dict)
 
 
 class ModelCard(Struct, frozen=True):
@@ -33,6 +42,13 @@ class ModelCard(Struct, frozen=True):
     takes_reference: bool
     detail: str = ""
     """How it runs, for people: precision, kernels, threads."""
+    tools: bool = False
+    """It calls tools."""
+    reasoning: bool = False
+    """It thinks before it answers."""
+    owned_by: str = "vivace"
+    tiers: tuple[str, ...] = ()
+    """The service tiers that answer for it; empty where nobody sells any."""
 
 
 class Final(Struct, frozen=True):
@@ -72,4 +88,36 @@ class Service(Protocol):
 
     async def close(self) -> None:
         """Stop what runs and free everything."""
+        ...
+
+
+class Gateway(Service, Protocol):
+    """A service that a door can be put in front of: it knows its models and keeps responses."""
+
+    async def models(self, principal: Principal) -> list[ModelCard]:
+        """The models that ``principal`` may use."""
+        ...
+
+    async def retrieve(self, response_id: str, principal: Principal) -> Response:
+        """A response that was stored or still runs, as it is now."""
+        ...
+
+    async def delete(self, response_id: str, principal: Principal) -> None:
+        """Forget a stored response."""
+        ...
+
+    async def cancel(self, response_id: str, principal: Principal) -> Response:
+        """End a running response; one that has ended is given as it is."""
+        ...
+
+    async def input_items(self, response_id: str, principal: Principal) -> list[Item]:
+        """What a response was given, oldest first, its chain included."""
+        ...
+
+    async def compact(self, request: ResponseRequest, principal: Principal) -> tuple[list[Item], Usage]:
+        """The window that stands for the request's conversation from now on, and what making it cost."""
+        ...
+
+    async def steer(self, frame: SteerFrame, principal: Principal) -> SteerAccepted | SteerFailed:
+        """Add user messages to a running response; the successor's events come from its generation."""
         ...
