@@ -39,5 +39,14 @@ class Settings(BaseSettings):
     kv_tokens: int = 0
     """Positions of KV memory over all sequences; 0 sizes it from the model's window and the free memory."""
 
+    state_dir: Path = Field(default_factory=lambda: Path(platformdirs.user_state_dir("vivace")))
+    """Where the service keeps its database and the resident service its socket."""
+
+    database_url: str = ""
+    """The service's database; empty takes an SQLite file in ``state_dir``, ``postgresql://user@host/name`` is shared."""
+
+    tiers_file: Path | None = None
+    """Tiers, plans and prices of the service (docs/tiers.md); without it four tiers and no limits."""
+
     kv_type: Literal["bf16", "int8"] = "bf16"
     """What KV memory keeps; ``int8`` takes half the memory, on the native kernels only."""

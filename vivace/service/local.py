@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from vivace.backends.base import Backend, End, EndReason, Run, Watch
+from vivace.backends.base import Backend, End, EndReason, Job, Run, Text, Watch
 from vivace.backends.local import LocalBackend
 from vivace.errors import VivaceError
 from vivace.models.catalogue import ModelInfo, find_model
@@ -22,6 +22,7 @@ from vivace.protocol.contracts import Final, ModelCard, Principal, StopReason
 from vivace.protocol.items import (
     IncompleteDetails,
     IncompleteReason,
+    Item,
     ItemStatus,
     Message,
     OutputText,
@@ -72,7 +73,7 @@ class LocalService:
 
     async def input_tokens(self, request: ResponseRequest) -> int:
         await self.open(request.model)
-        return await self._backends[request.model].count(messages_of(request))
+        return await self._backends[request.model].count(job_of(request))
 
     def start(self, request: ResponseRequest, principal: Principal) -> TextGeneration:
         return TextGeneration(self, request)
@@ -83,7 +84,7 @@ class LocalService:
     async def run(self, request: ResponseRequest) -> Run:
         """The backend's run for a request, its model opened first."""
         await self.open(request.model)
-        return self._backends[request.model].start(messages_of(request), request)
+        return self._backends[request.model].start(job_of(request))
 
 
 class TextGeneration:
@@ -125,8 +126,9 @@ class TextGeneration:
                 for event in self._closing(piece, item, "".join(pieces)):
                     yield event
                 return
-            pieces.append(piece.text)
-            yield ev.TextDelta(self._next(), item, 0, 0, piece.text)
+            if isinstance(piece, Text):
+                pieces.append(piece.text)
+                yield ev.TextDelta(self._next(), item, 0, 0, piece.text)
 
     async def stop(self, reason: StopReason) -> Final:
         if not self._starting.done():
@@ -186,9 +188,14 @@ class TextGeneration:
         return self._number - 1
 
 
-def messages_of(request: ResponseRequest) -> list[Message]:
+def job_of(request: ResponseRequest) -> Job:
+    """A request as a backend takes it."""
+    return Job(request=request, items=messages_of(request))
+
+
+def messages_of(request: ResponseRequest) -> list[Item]:
     """The conversation of a request: instructions first, then its input."""
-    messages = [Message("system", request.instructions)] if request.instructions else []
+    messages: list[Item] = [Message("system", request.instructions)] if request.instructions else []
     if isinstance(request.input, str):
         return [*messages, Message("user", request.input)]
     return [*messages, *request.input]

@@ -1,0 +1,328 @@
+"""The service: requests in, turns out, and what is kept of them.
+
+This is the place that knows everybody: the desk that takes requests, the queue, the chains, the meters, the ledger and
+the store. What each of them does is written there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from vivace.backends.base import End
+from vivace.errors import VivaceError
+from vivace.protocol import items as it
+from vivace.protocol.contracts import ModelCard, Principal
+from vivace.protocol.errors import Refused
+from vivace.protocol.items import Item, Response
+from vivace.protocol.requests import ResponseRequest
+from vivace.protocol.usage import Usage
+from vivace.service.accounts import Accounts
+from vivace.service.asking import Asked, Desk, as_refusal
+from vivace.service.chains import Chains, Link
+from vivace.service.keeping import Keeper, Replay, not_found
+from vivace.service.lanes import Lanes
+from vivace.service.ledger import Entry, Ledger
+from vivace.service.meters import Meters
+from vivace.service.queue import FairQueue
+from vivace.service.rate_limits import limit_headers
+from vivace.service.reading import read_after
+from vivace.service.registry import Backends
+from vivace.service.sealing import Sealer
+from vivace.service.started import Started
+from vivace.service.tiers import TierTable
+from vivace.service.turn import Deliver, Turn
+
+log = logging.getLogger(__name__)
+
+KEEP_ALIVE = 2.0
+"""Seconds of silence after which a response says that it lives. Codex CLI may be set to give up after three."""
+DATABASE_PATIENCE = 5.0
+"""Seconds that a finished response waits for the database before it goes out without a receipt."""
+
+
+class LocalGateway:
+    """See :class:`vivace.protocol.contracts.Gateway`.
+
+    Without ``ledger`` and ``keeper`` nothing is written down: responses live as long as the process. ``observers`` are
+    told each turn that has ended.
+    """
+
+    def __init__(
+        self,
+        backends: Backends,
+        *,
+        sealer: Sealer,
+        tiers: TierTable | None = None,
+        accounts: Accounts | None = None,
+        meters: Meters | None = None,
+        queue: FairQueue | None = None,
+        ledger: Ledger | None = None,
+        keeper: Keeper | None = None,
+        chains: Chains | None = None,
+        keep_alive: float = KEEP_ALIVE,
+    ) -> None:
+        self.backends = backends
+        self.tiers = tiers or TierTable.load(None)
+        self.accounts = accounts or Accounts(self.tiers)
+        self.meters = meters or Meters(self.tiers.window_lengths, self.tiers.family)
+        self.queue = queue or FairQueue({}, self.tiers.tiers.values())
+        self.ledger = ledger
+        self.chains = chains or Chains()
+        self.keeper = keeper or Keeper(None)
+        self.sealer = sealer
+        self.desk = Desk(backends, self.tiers, self.meters, self.chains, sealer)
+        self.observers: list[Callable[[Turn], None]] = []
+        self.turns: dict[str, Turn] = {}
+        self._keep_alive = keep_alive
+        self._beat: asyncio.Task[None] | None = None
+        self._draining = False
+
+    async def open(self, model: str) -> ModelCard:
+        return (await self.backends.find(model)).card
+
+    async def models(self, principal: Principal) -> list[ModelCard]:
+        buyer = self.accounts.buyer(principal)
+        cards = []
+        for name in self.backends.names():
+            try:
+                buyer.check_model(name)
+                buyer.plan.check_model(name)
+                card = await self.open(name)
+            except VivaceError as error:
+                log.info("model %s is not listed: %s", name, error)
+                continue
+            offered = tuple(tier["id"] for tier in self.tiers.for_catalogue(name, buyer.plan))
+            cards.append(msgspec.structs.replace(card, name=name, tiers=offered))
+        return cards
+
+    async def input_tokens(self, request: ResponseRequest, principal: Principal | None = None) -> int:
+        asked = await self._take(request, principal or Principal())
+        asked.reservation.release()
+        return await asked.served.backend.count(asked.job)
+
+    def start(self, request: ResponseRequest, principal: Principal) -> Started:
+        return Started(self, request, principal)
+
+    async def respond(self, request: ResponseRequest, principal: Principal, deliver: Deliver | None = None) -> Turn:
+        asked = await self._take(request, principal)
+        estimate = max(0, len(asked.read) * 8 - asked.job.known) * self.queue.input_weight
+        ticket = self.queue.enter(asked.tier.id, principal.id, asked.served.backend_id, estimate)
+        turn = Turn(asked, ticket, self.sealer, self._settle, self._prefilled, deliver)
+        turn.headers = self._headers(asked)
+        self.turns[turn.response_id] = turn
+        if self._beat is None or self._beat.done():
+            self._beat = asyncio.create_task(self._beats())
+        return turn
+
+    def connect(self, principal: Principal) -> Lanes:
+        return Lanes(self, principal)
+
+    async def retrieve(self, response_id: str, principal: Principal) -> Response:
+        turn = self._running(response_id, principal)
+        if turn is not None:
+            return turn.response
+        return await self.keeper.response(response_id, principal)
+
+    async def resume(self, response_id: str, principal: Principal, after: int = -1) -> Replay:
+        turn = self._running(response_id, principal)
+        return await self.keeper.replay(response_id, principal, after, turn)
+
+    async def delete(self, response_id: str, principal: Principal) -> None:
+        await self.keeper.delete(response_id, principal)
+        self.chains.drop(response_id)
+
+    async def cancel(self, response_id: str, principal: Principal) -> Response:
+        turn = self._running(response_id, principal)
+        if turn is None:
+            return await self.keeper.response(response_id, principal)
+        await turn.stop("cancelled")
+        return turn.response
+
+    async def input_items(self, response_id: str, principal: Principal) -> list[Item]:
+        link = await self.link(response_id, principal)
+        turn = self._running(response_id, principal)
+        if link is None and turn is not None:
+            parent = turn.asked.parent if turn.asked.chained else None
+            before = [*parent.all_given(), *parent.made] if parent is not None else []
+            return [*before, *turn.asked.given]
+        if link is None:
+            raise not_found(response_id)
+        return link.all_given()
+
+    async def compact(self, request: ResponseRequest, principal: Principal) -> tuple[list[Item], Usage]:
+        items = it.items_of(request.input) if isinstance(request.input, str) else request.input
+        asking = msgspec.structs.replace(request, input=[*items, it.CompactionTrigger()], store=False, stream_id=None)
+        turn = await self.respond(asking, principal)
+        final = await turn.wait()
+        if turn.response.status != "completed":
+            error = turn.response.error
+            raise Refused(
+                error.message if error else "The compaction was cut off.", 500, error.code if error else "server_error"
+            )
+        link = turn.asked.parent
+        whole = [*(link.all_given() if link is not None else []), *items]
+        kept: list[Item] = [item for item in whole if isinstance(item, it.Message) and item.role != "assistant"]
+        return [*kept, *turn.response.output], final.usage
+
+    def overview(self, principal: Principal) -> dict[str, Any]:
+        now = time.monotonic()
+        buyer = self.accounts.buyer(principal)
+        running = [
+            {
+                "id": turn.response_id,
+                "model": turn.response.model,
+                "tier": turn.asked.tier.id,
+                "state": turn.response.status,
+                "characters": turn.characters,
+                "characters_a_second": turn.characters / max(0.001, now - turn.first_piece)
+                if turn.first_piece
+                else 0.0,
+                "seconds": now - turn.clock,
+            }
+            for turn in self.turns.values()
+            if turn.asked.principal.id == principal.id
+        ]
+        waiting = {
+            tier: sum(self.queue.waiting(backend, tier) for backend in self.backends.opened())
+            for tier in self.tiers.tiers
+        }
+        meters = {
+            model: [
+                msgspec.structs.asdict(state)
+                for state in self.meters.snapshot(principal.id, buyer.plan, buyer.key, model, time.time())
+            ]
+            for model in self.backends.names()
+        }
+        return {"running": running, "queue": waiting, "meters": meters}
+
+    async def drain(self, seconds: float) -> None:
+        self._draining = True
+        turns = [turn.ended.wait() for turn in self.turns.values()]
+        if turns:
+            await asyncio.wait([asyncio.ensure_future(turn) for turn in turns], timeout=seconds)
+
+    async def close(self) -> None:
+        await asyncio.gather(*(turn.stop("cancelled") for turn in list(self.turns.values())))
+        if self._beat is not None:
+            self._beat.cancel()
+        await self.backends.close()
+        if self.ledger is not None:
+            await self.ledger.flush(DATABASE_PATIENCE)
+
+    async def link(self, response_id: str, principal: Principal) -> Link | None:
+        """The chain's link of a response, from memory or out of the store."""
+        return self.chains.get(response_id, principal.id) or await self.keeper.load(
+            response_id, principal, self.chains, self.sealer
+        )
+
+    async def _take(self, request: ResponseRequest, principal: Principal) -> Asked:
+        if self._draining:
+            raise Refused("The server is going down.", 503, "server_error", headers={"retry-after": "5"})
+        parent = None
+        try:
+            if request.previous_response_id is not None:
+                parent = await self.link(request.previous_response_id, principal)
+                if parent is None:
+                    raise not_found(request.previous_response_id, "previous_response_id")
+            return await self.desk.take(request, principal, self.accounts.buyer(principal), parent)
+        except VivaceError as error:
+            raise as_refusal(error) from error
+
+    def _headers(self, asked: Asked) -> dict[str, str]:
+        buyer = asked.buyer
+        states = self.meters.snapshot(asked.principal.id, buyer.plan, buyer.key, asked.request.model, time.time())
+        return limit_headers(states)
+
+    async def _settle(self, turn: Turn, end: End) -> None:
+        """Keep what a turn made, count what it used, and write both down before its client is told of the end."""
+        asked = turn.asked
+        self.turns.pop(turn.response_id, None)
+        link = self._keep(turn, end)
+        if asked.job.prefill_only and end.reason == "stop":
+            return
+        await self._account(turn, end, link)
+
+    async def _prefilled(self, turn: Turn, end: End) -> None:
+        link = self.chains.get(turn.response_id, turn.asked.principal.id)
+        if link is not None and end.reason == "stop":
+            link.continuation = end.continuation
+            link.tokens = end.usage.input_tokens
+        await self._account(turn, end, link)
+
+    def _keep(self, turn: Turn, end: End) -> Link | None:
+        """Add the turn to its chain; one that failed or that nobody waited for leaves nothing."""
+        asked, response = turn.asked, turn.response
+        if response.status == "failed" or turn.disconnected:
+            return None
+        read, alone = read_after(asked.read, response.output, asked.compacts, self.sealer)
+        link = Link(
+            turn.response_id,
+            asked.principal.id,
+            asked.request.model,
+            None if alone else asked.parent,
+            asked.given,
+            response.output,
+            read,
+            instructions=asked.request.instructions,
+            tools=asked.table.digest,
+            continuation=None if alone else end.continuation,
+            tokens=end.usage.total_tokens,
+        )
+        self.chains.add(link)
+        return link
+
+    async def _account(self, turn: Turn, end: End, link: Link | None) -> None:
+        asked, usage, now = turn.asked, end.usage, time.time()
+        cost = self.tiers.cost(asked.request.model, asked.tier, usage)
+        asked.reservation.settle(usage, now, cost)
+        turn.ticket.charge(usage.input_tokens - usage.input_tokens_details.cached_tokens, usage.output_tokens)
+        for observe in self.observers:
+            observe(turn)
+        rows = self.keeper.rows(turn, link)
+        if self.ledger is None:
+            return
+        ack = self.ledger.record(self._entry(turn, usage, cost, now), *rows)
+        try:
+            await ack.wait(DATABASE_PATIENCE)
+        except VivaceError as error:
+            log.error("response %s has no receipt: %s", turn.response_id, error)
+
+    def _entry(self, turn: Turn, usage: Usage, cost: int, now: float) -> Entry:
+        asked = turn.asked
+        waited = (turn.admitted_at or time.monotonic()) - turn.clock
+        return Entry(
+            response=turn.response_id,
+            principal=asked.principal.id,
+            key=asked.principal.key,
+            model=asked.request.model,
+            family=self.tiers.family(asked.request.model),
+            tier=asked.tier.id,
+            backend=asked.served.backend_id,
+            status=turn.response.status,
+            usage=usage,
+            created=turn.started,
+            ended=now,
+            cost=cost,
+            credits=asked.reservation.credits,
+            ttft_ms=None if turn.first_piece is None else (turn.first_piece - turn.clock) * 1000,
+            queue_ms=waited * 1000,
+        )
+
+    def _running(self, response_id: str, principal: Principal) -> Turn | None:
+        turn = self.turns.get(response_id)
+        return turn if turn is not None and turn.asked.principal.id == principal.id else None
+
+    async def _beats(self) -> None:
+        """Let no response be silent for long: clients give up on a connection that says nothing."""
+        while self.turns:
+            await asyncio.sleep(self._keep_alive / 4)
+            now = time.monotonic()
+            for turn in list(self.turns.values()):
+                if now - turn.last_event >= self._keep_alive * 0.75:
+                    turn.keep_alive()
