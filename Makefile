@@ -1,11 +1,12 @@
-# make demo: see an edit in a minute.  make test: everything that CI checks.
+# make demo: see an edit in a minute.  make test: what every change has to pass.
+# make test-clients: real clients from npm against a running server.  make soak: load, mutated frames, thousands of turns.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint format clean
+.PHONY: demo test test-clients soak lint format clean
 
 $(STAMP): pyproject.toml setup.py $(wildcard vivace/engine/native/src/*) vivace/engine/native/vivace_native.h
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -26,6 +27,13 @@ lint: $(STAMP)
 
 test: lint
 	$(BIN)/python -m pytest --durations=10
+
+test-clients: $(STAMP)
+	$(BIN)/python -m pytest -m clients --durations=10 tests/clients
+
+# SOAK_SECONDS: how long the load lasts; 600 for the full run.
+soak: $(STAMP)
+	SOAK_SECONDS=$(or $(SOAK_SECONDS),120) $(BIN)/python -m pytest -m soak --durations=10 tests/soak
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -2,9 +2,10 @@
 
     python -m benchmarks.equality --tasks ../shared/data/tasks --model coder-0.5b
 
-Each task is asked exactly as ``vivace edit`` asks it. Drafted answers are made four at a time, undrafted ones eight at
-a time, so that batches of different shapes are compared as well. Writes one JSON file; exit code 1 when an answer
-differs.
+Each task is asked exactly as ``vivace edit`` asks it. ``--random N`` adds N cases made from the tasks: a stretch of
+tokens as the prompt, a mutilated copy of another as the reference, greedy or sampled. Drafted answers are made four at
+a time, undrafted ones eight at a time, so that batches of different shapes are compared as well. Writes one JSON file;
+exit code 1 when an answer differs.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import datetime
+import random
 import sys
 import tempfile
 import time
@@ -25,8 +27,9 @@ from benchmarks.tasks import Task, load
 from vivace import __version__
 from vivace.agent.plan import make_plan
 from vivace.agent.workspace import Workspace
+from vivace.backends.base import Job
 from vivace.backends.local import LocalBackend
-from vivace.engine.messages import Finish, Start
+from vivace.engine.messages import Finish, Sampling, Start
 from vivace.models.catalogue import find_model
 from vivace.models.store import model_path
 from vivace.service.local import LocalService, messages_of
@@ -63,11 +66,41 @@ async def requests_of(service: LocalService, backend: LocalBackend, model: str, 
             plan = await make_plan(service, card, Workspace(Path(folder)).read(task.path), task.instruction)
             request = plan.ask.request(model)
             request.max_output_tokens = min(plan.max_output_tokens, LONGEST)
-            made.append(backend.frame(messages_of(request), request))
+            made.append(backend.frame(Job(request=request, items=messages_of(request))))
     return made
 
 
-async def compare(model: str, tasks: Sequence[Task]) -> dict[str, object]:
+def random_cases(starts: Sequence[Start], count: int, seed: int = 0) -> list[Start]:
+    """Requests over stretches of the tasks' own tokens, with references that agree with the output by chance only."""
+    chance = random.Random(seed)
+    cases = []
+    for number in range(count):
+        source = chance.choice([start.tokens for start in starts])
+        begin = chance.randrange(max(1, len(source) - 30))
+        prompt = source[begin : begin + chance.randint(10, 250)]
+        other = source if chance.random() < 0.7 else chance.choice(starts).tokens
+        place = begin if chance.random() < 0.5 else chance.randrange(max(1, len(other) - 30))
+        reference = list(other[place : place + chance.randint(0, 300)])
+        for _ in range(chance.choice((0, 1, 5, 20))):
+            at = chance.randrange(len(reference) + 1)
+            reference[at : at + chance.randint(0, 4)] = chance.choices(source, k=chance.randint(0, 4))
+        sampling = Sampling(
+            temperature=chance.choice((0.0, 0.0, 0.6, 1.0)), top_p=chance.choice((1.0, 0.9)), seed=number
+        )
+        cases.append(
+            Start(
+                id=0,
+                tokens=prompt,
+                reference=reference,
+                sampling=sampling,
+                end=starts[0].end,
+                max_tokens=chance.randint(1, 48),
+            )
+        )
+    return cases
+
+
+async def compare(model: str, tasks: Sequence[Task], extra: int) -> dict[str, object]:
     """Ask everything twice and count what differs."""
     settings = Settings()
     service = LocalService(settings)
@@ -76,16 +109,19 @@ async def compare(model: str, tasks: Sequence[Task]) -> dict[str, object]:
     card = await backend.open(lambda stage, share: None)
     starts = await requests_of(service, backend, model, tasks)
     await service.close()
+    names = [task.id for task in tasks] + [f"random/{number}" for number in range(extra)]
+    starts += random_cases(starts, extra)
     began = time.perf_counter()
     drafted = await answers(backend, starts, 4)
     middle = time.perf_counter()
     plain = await answers(backend, [msgspec.structs.replace(start, draft=False) for start in starts], 8)
     ended = time.perf_counter()
     await backend.close()
-    different = [task.id for task, a, b in zip(tasks, drafted, plain, strict=True) if a[0] != b[0]]
+    different = [name for name, a, b in zip(names, drafted, plain, strict=True) if a[0] != b[0]]
     return {
         "engine": card.detail,
         "tasks": len(tasks),
+        "random_cases": extra,
         "tokens": sum(len(tokens) for tokens, _ in plain),
         "different": different,
         "accepted_from_draft": sum(finish.accepted for _, finish in drafted),
@@ -100,17 +136,19 @@ def main() -> None:
     parser.add_argument("--tasks", type=Path, required=True, help="folder of the task sets")
     parser.add_argument("--model", default="coder-0.5b")
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
+    parser.add_argument("--random", type=int, default=0, help="so many random cases besides")
     parser.add_argument("--out", type=Path, help="where the JSON goes; benchmarks/results by default")
     options = parser.parse_args()
     tasks = [task for file in load(options.tasks, options.sets) for task in file.tasks]
     sets = " ".join(options.sets)
     report = {
-        "command": f"python -m benchmarks.equality --tasks TASKS --model {options.model} --sets {sets}",
+        "command": f"python -m benchmarks.equality --tasks TASKS --model {options.model} --sets {sets}"
+        f" --random {options.random}",
         "date": datetime.date.today().isoformat(),
         "vivace": __version__,
         "machine": describe(),
         "model": options.model,
-        **asyncio.run(compare(options.model, tasks)),
+        **asyncio.run(compare(options.model, tasks, options.random)),
     }
     out = options.out or Path(__file__).parent / "results" / f"equality-{options.model}.json"
     out.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")

@@ -12,9 +12,10 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct, field
 
-from vivace.protocol.events import Event, SteerAccepted, SteerFailed
+from vivace.protocol.errors import BadRequest
+from vivace.protocol.events import Event
 from vivace.protocol.items import Item, Response
-from vivace.protocol.requests import ResponseRequest, SteerFrame
+from vivace.protocol.requests import ClientFrame, ResponseRequest
 from vivace.protocol.usage import Usage
 
 StopReason = Literal["disconnect", "steered", "cancelled", "lost_race"]
@@ -91,15 +92,63 @@ class Service(Protocol):
         ...
 
 
+class Stream(Generation, Protocol):
+    """A generation as a door reads it: everything that is ready at once, so that one write carries it."""
+
+    response_id: str
+    headers: dict[str, str]
+    """For the HTTP answer: limits and what is left of them, the tier that serves."""
+
+    async def ready(self) -> list[Event]:
+        """The events that have come since the last call, at least one; empty once the last was given.
+
+        While nothing happens a :class:`vivace.protocol.events.Keepalive` comes every few seconds.
+        """
+        ...
+
+
+class Line(Protocol):
+    """One client's lasting connection: lanes of responses, steering, cancelling."""
+
+    def submit(self, frame: ClientFrame) -> None:
+        """Take a frame in. Never waits; what is wrong with it comes back as an event on its lane."""
+        ...
+
+    def refuse(self, error: BadRequest) -> None:
+        """Queue the error frame of a frame that could not be read."""
+        ...
+
+    async def ready(self) -> list[Event]:
+        """The events that have come since the last call, in order; empty once the line is closed."""
+        ...
+
+    async def close(self) -> None:
+        """End what runs on it, as a client does that goes away."""
+        ...
+
+
 class Gateway(Service, Protocol):
-    """A service that a door can be put in front of: it knows its models and keeps responses."""
+    """A service that a door can be put in front of. Raises :class:`BadRequest` and :class:`Refused`, which know their
+    HTTP status."""
 
     async def models(self, principal: Principal) -> list[ModelCard]:
         """The models that ``principal`` may use."""
         ...
 
+    async def respond(self, request: ResponseRequest, principal: Principal) -> Stream:
+        """Check a request, reserve what it may use, and begin to answer; waiting for a slot is told by events."""
+        ...
+
+    def connect(self, principal: Principal) -> Line:
+        """Open a line."""
+        ...
+
     async def retrieve(self, response_id: str, principal: Principal) -> Response:
         """A response that was stored or still runs, as it is now."""
+        ...
+
+    async def resume(self, response_id: str, principal: Principal, after: int = -1) -> Stream:
+        """The events of a stored background response beyond sequence number ``after``, and those still to come."""
         ...
 
     async def delete(self, response_id: str, principal: Principal) -> None:
@@ -118,6 +167,11 @@ class Gateway(Service, Protocol):
         """The window that stands for the request's conversation from now on, and what making it cost."""
         ...
 
-    async def steer(self, frame: SteerFrame, principal: Principal) -> SteerAccepted | SteerFailed:
-        """Add user messages to a running response; the successor's events come from its generation."""
+    def overview(self, principal: Principal) -> dict[str, Any]:
+        """What the console shows, as JSON values: running responses (id, model, tier, state, tokens, tokens a second,
+        seconds), the queue by tier, meters, and the totals of the ledger."""
+        ...
+
+    async def drain(self, seconds: float) -> None:
+        """Take no new work and wait for what runs, at most so long."""
         ...

@@ -39,6 +39,29 @@ class BadRequest(VivaceError):
         self.stream_id: str | None = None
 
 
+class Refused(BadRequest):
+    """A request that is understood and not served: unknown model, no quota, no capacity.
+
+    ``headers`` go with the answer, such as ``retry-after``; ``kind`` is OpenAI's ``type`` where the status alone does not
+    say it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        status: int,
+        code: str,
+        param: str | None = None,
+        *,
+        hint: str = "",
+        headers: dict[str, str] | None = None,
+        kind: str | None = None,
+    ) -> None:
+        super().__init__(message, param, code, status, hint)
+        self.headers = headers or {}
+        self.kind = kind
+
+
 def decoded(decode: Callable[[bytes | str], T], body: bytes | str) -> T:
     """``decode(body)``, where every fault of the body is a :class:`BadRequest` that names the parameter."""
     try:
