@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +15,7 @@ from vivace.bench.commands import bench_app
 from vivace.doctor import doctor
 from vivace.errors import VivaceError
 from vivace.models.commands import models_app
+from vivace.service.keys_command import keys_app
 from vivace.settings import Settings
 from vivace.ui.clock import process_started
 from vivace.ui.edit_command import INTERRUPTED, EditOptions, run_edit, split_arguments
@@ -41,7 +43,15 @@ async def _open_host(model: str, settings: Settings) -> AsyncIterator[Host]:
         yield host
 
 
+def _keys_place(settings: Settings) -> tuple[str, Path | None]:
+    """Where the keys are kept, and the file whose plans they may name."""
+    from vivace.service.database import default_url
+
+    return settings.database_url or default_url(settings.state_dir), settings.tiers_file
+
+
 app.add_typer(bench_app(_open_host), name="bench")
+app.add_typer(keys_app(_keys_place), name="keys")
 app.command()(doctor)
 
 
