@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
 from vivace.recommendation import CONTEXT, Estimate, Place, Recommendation, estimate, recommend
 from vivace.settings import Settings
+
+if TYPE_CHECKING:
+    from vivace.backends.discovery import Found
 
 BANDWIDTH_SECONDS = 2.0
 """Three times, the best counts: other programs only ever take bandwidth away."""
@@ -77,6 +81,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Measure this machine for ten seconds and recommend a model and a mode."""
+    from vivace.backends.discovery import find_servers
     from vivace.models.catalogue import load_catalogue
     from vivace.models.store import is_present
 
@@ -88,10 +93,12 @@ def doctor(
     estimates = [estimate(model, place) for model in models.values()]
     present = {name for name, model in models.items() if is_present(model, settings)}
     advice = recommend(estimates, place)
+    servers = asyncio.run(find_servers())
     if as_json:
-        print(json.dumps(report(machine, estimates, present, advice), indent=2))
+        print(json.dumps(report(machine, estimates, present, advice, servers), indent=2))
     else:
         _show(machine, estimates, present, advice)
+        _show_servers(servers)
 
 
 def examine(settings: Settings) -> Machine:
@@ -128,7 +135,13 @@ def examine(settings: Settings) -> Machine:
     )
 
 
-def report(machine: Machine, estimates: list[Estimate], present: set[str], advice: Recommendation) -> dict[str, Any]:
+def report(
+    machine: Machine,
+    estimates: list[Estimate],
+    present: set[str],
+    advice: Recommendation,
+    servers: Sequence[Found] = (),
+) -> dict[str, Any]:
     """Everything as JSON values; each number is a :class:`Figure`."""
     figures = {
         "cores": Figure(machine.cores, "physical cores", "read from the system"),
@@ -169,6 +182,7 @@ def report(machine: Machine, estimates: list[Estimate], present: set[str], advic
             for e in estimates
         ],
         "recommendation": asdict(advice),
+        "servers": [{"kind": s.kind, "base_url": s.base_url, "models": s.models, "window": s.window} for s in servers],
     }
 
 
@@ -220,6 +234,16 @@ def _show(machine: Machine, estimates: list[Estimate], present: set[str], advice
         typer.echo(f"  {reason}")
     for name in dict.fromkeys(name for name in (advice.fast, advice.deep) if name and name not in present):
         typer.echo(f"  get it: vivace models pull {name}")
+
+
+def _show_servers(servers: Sequence[Found]) -> None:
+    """Model servers that run here already, and the lines that put vivace in front of them."""
+    for server in servers:
+        models = ", ".join(server.models) or "no model loaded"
+        typer.echo(
+            f"\n{server.kind} answers at {server.base_url} ({models}). As a backend of 'vivace serve --config':\n"
+        )
+        typer.echo("\n".join(f"  {line}" for line in server.config().splitlines()))
 
 
 def _examine_gpu() -> tuple[str, int, float] | None:

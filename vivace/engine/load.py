@@ -20,7 +20,7 @@ from vivace.errors import VivaceError
 from vivace.models.weight_source import open_model
 
 if TYPE_CHECKING:
-    from vivace.models.tokenizer import Tokenizer
+    from vivace.engine.spelling import Spelling
 
 
 def load_runner(config: EngineConfig, limits: Limits, report: Report) -> tuple[Runner, ModelSpec]:
@@ -151,14 +151,17 @@ def default_threads() -> int:
     return max(1, cores // 2 if twins else cores)
 
 
-def measure_costs(runner: Runner, limits: Limits) -> CostCurve:
-    """The cost of verification passes on this machine: each width twice, the faster one counts. The KV is empty yet."""
+def measure_costs(runner: Runner, limits: Limits, positions: int) -> CostCurve:
+    """The cost of verification passes on this machine: each width twice, the faster one counts. The KV is empty yet.
+
+    A sequence has at most so many ``positions``.
+    """
     points = {}
     for rows in (1, 16, 32, 64, limits.draft + 1):
-        if rows > runner.kv_blocks * BLOCK:
+        if rows > positions:
             break
         points[rows] = _seconds(runner, rows, 0)
-    context = min(1024, runner.kv_blocks * BLOCK - max(points))
+    context = min(1024, positions - max(points))
     if context < BLOCK or len(points) < 3:
         return CostCurve(points)
     rows = sorted(points)[-2]
@@ -176,17 +179,18 @@ def _seconds(runner: Runner, rows: int, context: int) -> float:
     return min(taken)
 
 
-def token_bytes(config: EngineConfig) -> Callable[[int], bytes]:
-    """The bytes of a token by id; the vocabulary is read when the first stop string asks for it."""
+def spelling(config: EngineConfig) -> Callable[[], Spelling]:
+    """The model's vocabulary; it is read when the first stop string or grammar asks for it."""
 
     @cache
-    def tokenizer() -> Tokenizer:
-        from vivace.models.tokenizer import Tokenizer
+    def read() -> Spelling:
+        from vivace.engine.spelling import Spelling
+        from vivace.models.vocabulary import load_vocabulary
         from vivace.settings import Settings
 
-        return Tokenizer.load(Path(config.model_path), Settings(cache_dir=Path(config.cache_dir)))
+        return Spelling(load_vocabulary(Path(config.model_path), Settings(cache_dir=Path(config.cache_dir))))
 
-    return lambda token: tokenizer().token_bytes(token)
+    return read
 
 
 def available_bytes() -> int:

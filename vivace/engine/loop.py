@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from vivace.engine import messages as m
+from vivace.engine.constraint import Grammars
 from vivace.engine.costs import CostCurve
 from vivace.engine.kv import BlockTable
 from vivace.engine.memory import Memory
@@ -36,12 +37,14 @@ class Engine:
         cost: CostCurve,
         token_bytes: TokenBytes,
         send: Callable[[m.Up], None],
+        grammars: Grammars | None = None,
     ) -> None:
         self.runner = runner
         self.vocab = vocab
         self.window = window
         self.token_bytes = token_bytes
         self.send = send
+        self.grammars = grammars
         self.scheduler = Scheduler(Memory(BlockTable(runner.kv_blocks), runner.copy_block), limits, cost)
         self.abort = AbortFlag()
         self.steps = 0
@@ -85,15 +88,16 @@ class Engine:
     def _take_messages(self) -> bool:
         """Handle what has arrived; sleep while there is nothing to do. False when it is time to end."""
         with self._arrived:
-            while not self._inbox and not self.scheduler.running and not self.scheduler.waiting:
-                self._arrived.wait()
+            while not self._inbox and self.scheduler.idle:
+                if not self._arrived.wait(0.05 if self.scheduler.waiting else None):
+                    break  # Somebody's time may be over.
             taken = list(self._inbox)
             self._inbox.clear()
         for message in taken:
             match message:
                 case m.Start():
                     sequence = Sequence(message, frozenset(message.end), self.window, self.token_bytes)
-                    refused = self._unknown_token(sequence) or self.scheduler.add(sequence)
+                    refused = self._unknown_token(sequence) or self._constrain(sequence) or self.scheduler.add(sequence)
                     if refused is not None:
                         self.send(m.Step([m.Progress(message.id, [], refused)]))
                 case m.Abort():
@@ -112,6 +116,19 @@ class Engine:
             if ids and not (min(ids) >= 0 and max(ids) < self.vocab):
                 return sequence.finish("error", f"A token id is outside the vocabulary of {self.vocab}.")
         return None
+
+    def _constrain(self, sequence: Sequence) -> m.Finish | None:
+        """Have a sequence's grammar compiled, if it has one; it waits for that."""
+        if sequence.request.grammar is None or sequence.request.prefill_only:
+            return None
+        if self.grammars is None:
+            return sequence.finish("error", "This engine was opened without grammars.")
+        sequence.constraint = self.grammars.constrain(sequence.request.grammar, self._wake)
+        return None
+
+    def _wake(self) -> None:
+        with self._arrived:
+            self._arrived.notify()
 
     def _mark_aborted(self, request_id: int) -> None:
         """From the reading thread: give up the running pass if most of its rows are for the aborted request."""

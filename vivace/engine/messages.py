@@ -48,6 +48,12 @@ class Sampling(Struct, kw_only=True, frozen=True):
         return self.temperature <= 0.0 and self.repetition_penalty == 1.0
 
 
+class Grammar(Struct, kw_only=True, frozen=True):
+    """What an output may be: ``text`` in llguidance's dialect of Lark, see docs/grammars.md."""
+
+    text: str
+
+
 class Open(Struct, tag=True, frozen=True):
     config: EngineConfig
 
@@ -57,6 +63,8 @@ class Start(Struct, tag=True, frozen=True, kw_only=True):
 
     ``reference`` is what the output will mostly be, as tokens; ``end`` are tokens and ``stop`` byte strings that end
     the output. ``max_tokens`` and ``max_seconds`` of 0 set no limit. ``draft`` false computes token by token.
+    ``grammar`` is enforced token by token; a complete output ends with "stop". ``prefill_only`` puts the prompt into KV
+    memory for requests to come and ends with "stop" before the first token.
     """
 
     id: int
@@ -69,6 +77,8 @@ class Start(Struct, tag=True, frozen=True, kw_only=True):
     stop: list[bytes] = field(default_factory=list)
     priority: int = 0
     draft: bool = True
+    grammar: Grammar | None = None
+    prefill_only: bool = False
 
 
 class Abort(Struct, tag=True, frozen=True):

@@ -7,6 +7,8 @@ the distribution, and a seed gives the same tokens with and without drafting.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -60,6 +62,7 @@ class LogitRows:
         """``logits``: float32 [rows, vocab]."""
         self.logits = logits
         self._likeliest: dict[tuple[int, float], tuple[int, float]] = {}
+        self._allowed: dict[int, LogitRows] = {}
 
     def choose(self, row: int, sampling: Sampling, position: int, seen: set[int]) -> int:
         """The same token as :func:`choose`, mostly without sorting the vocabulary.
@@ -73,6 +76,13 @@ class LogitRows:
                 return token
         return choose(self.logits[row], sampling, position, seen)
 
+    def allowed(self, row: int, mask: Callable[[], NDArray[np.bool_]]) -> LogitRows:
+        """A row as the only one, without what ``mask`` forbids. Twins share a grammar's state, so the first asks."""
+        found = self._allowed.get(row)
+        if found is None:
+            found = self._allowed[row] = LogitRows(_masked(self.logits[row], mask())[None])
+        return found
+
     def likeliest(self, row: int, temperature: float) -> tuple[int, float]:
         """The likeliest token of a row and its probability, to about 1e-5."""
         found = self._likeliest.get((row, temperature))
@@ -84,6 +94,18 @@ class LogitRows:
             np.exp(scaled, out=scaled)
             found = self._likeliest[row, temperature] = token, 1.0 / float(scaled.sum(dtype=np.float64))
         return found
+
+
+def _masked(logits: Logits, mask: NDArray[np.bool_]) -> Logits:
+    """A copy with minus infinity where ``mask`` is false, by the smaller side: several times faster than np.where."""
+    if 2 * np.count_nonzero(mask) > mask.size:
+        masked = logits.copy()
+        masked[np.flatnonzero(~mask)] = -np.inf
+        return masked
+    masked = np.full_like(logits, -np.inf)
+    allowed = np.flatnonzero(mask)
+    masked[allowed] = logits[allowed]
+    return masked
 
 
 class LikelyRows:

@@ -70,6 +70,11 @@ class Scheduler:
         self.waiting.append(sequence)
         return None
 
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do until a message comes, a grammar is ready or somebody's time is over."""
+        return not self.running and not any(s.ready or s.problem or s.aborted for s in self.waiting)
+
     def find(self, request_id: int) -> Sequence | None:
         return next((s for s in self.running + self.waiting if s.request.id == request_id), None)
 
@@ -96,6 +101,8 @@ class Scheduler:
             if not part.span.outputs:
                 leader.computed += part.pending
                 self.memory.register(leader)
+                if not leader.missing:
+                    progress.append(self._end(leader, "stop"))  # Its prompt was all that was wanted.
                 continue
             choices = choices_of(rows)
             reasons = [(s, s.verify(part.draft, choices)) for s in (leader, *leader.followers)]
@@ -112,16 +119,16 @@ class Scheduler:
         return progress
 
     def sweep(self) -> list[Progress]:
-        """End what was aborted or has run out of time, running or waiting."""
+        """End what was aborted, has run out of time or has no grammar to run in, running or waiting."""
         now = time.monotonic()
         return [
-            self._end(sequence, "aborted" if sequence.aborted else "time")
+            self._end(sequence, "aborted" if sequence.aborted else "error" if sequence.problem else "time")
             for sequence in self.running + self.waiting
-            if sequence.aborted or sequence.expired(now)
+            if sequence.aborted or sequence.problem or sequence.expired(now)
         ]
 
     def _admit(self) -> None:
-        for sequence in sorted(self.waiting, key=_rank):
+        for sequence in sorted((s for s in self.waiting if s.ready), key=_rank):
             if len(self.running) >= self.limits.running:
                 return
             twin = next((other for other in self.running if other.is_twin(sequence)), None)
@@ -197,7 +204,7 @@ class Scheduler:
             return 0  # gave way to somebody of a higher rank in this very pass
         last = pending == sequence.missing
         limit = min(draft_limit, sequence.room - 1)
-        draft = sequence.drafter.propose(limit, self.cost, rows + pending - 1, tokens) if last else []
+        draft = sequence.propose(limit, self.cost, rows + pending - 1, tokens) if last else []
         if not self.memory.grow(sequence, sequence.computed + pending + len(draft)):
             draft = []
             if not self._make_room(sequence, sequence.computed + pending, planned):
@@ -209,7 +216,7 @@ class Scheduler:
             tokens=sequence.tokens[start : start + pending] + draft,
             start=start,
             blocks=sequence.blocks,
-            outputs=len(draft) + 1 if last else 0,
+            outputs=len(draft) + 1 if last and not sequence.request.prefill_only else 0,
             logits=any(s.wants_logits for s in together),
             # Followers with another one fetch logits.
             temperature=max(temperatures, key=temperatures.count) or max(temperatures),

@@ -9,8 +9,9 @@ import sys
 import threading
 
 from vivace.engine import messages as m
+from vivace.engine.constraint import Grammars
 from vivace.engine.kv import BLOCK
-from vivace.engine.load import load_runner, measure_costs, token_bytes
+from vivace.engine.load import load_runner, measure_costs, spelling
 from vivace.engine.loop import Engine, Line
 from vivace.engine.scheduler import Limits
 from vivace.errors import VivaceError
@@ -47,7 +48,11 @@ def open_engine(config: m.EngineConfig, line: Line) -> Engine:
     runner, spec = load_runner(config, limits, lambda stage, share: line.send(m.Loading(stage, share)))
     kv_tokens = runner.kv_blocks * BLOCK
     window = min(config.window or spec.window, spec.window, kv_tokens)
-    engine = Engine(runner, spec.vocab, window, limits, measure_costs(runner, limits), token_bytes(config), line.send)
+    spell, costs = spelling(config), measure_costs(runner, limits, min(spec.window, kv_tokens))
+    grammars = Grammars(spell, spec.vocab)
+    engine = Engine(
+        runner, spec.vocab, window, limits, costs, lambda token: spell().token_bytes(token), line.send, grammars
+    )
     line.send(m.Ready(window, spec.vocab, kv_tokens, runner.detail))
     return engine
 
