@@ -1,31 +1,36 @@
-"""The embedded engine as a backend: messages to tokens, tokens to text, and the token ids behind each answer."""
+"""The embedded engine as a backend: jobs to what the engine is told."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import Sequence
 from pathlib import Path
 
-from msgspec import Struct
+import msgspec
 
-from vivace.backends.base import End, EndReason, Text, Watch
-from vivace.dialects.chat import ChatDialect
-from vivace.engine.messages import EngineConfig, Finish, Sampling, Start
-from vivace.engine.process import EngineProcess, EngineStream
+from vivace.backends.base import Job, Run, Watch
+from vivace.backends.local_run import Answering, EmptyRun
+from vivace.backends.local_run import LocalRun as LocalRun
+from vivace.backends.local_run import TokenTrail as TokenTrail
+from vivace.backends.memory import AnswerMemory
+from vivace.backends.pieces import PieceSink
+from vivace.dialects.chat import ChatDialect, Prompt, Trail
+from vivace.dialects.constrain import Constraint, constrain
+from vivace.dialects.harmony import HARMONY_TOKENS
+from vivace.engine.messages import EngineConfig, Grammar, Sampling, Start
+from vivace.engine.process import EngineProcess
 from vivace.errors import UsageError, VivaceError
 from vivace.models.catalogue import ModelInfo
-from vivace.models.tokenizer import IncrementalDecoder, Tokenizer
+from vivace.models.tokenizer import Tokenizer
 from vivace.protocol.contracts import ModelCard
-from vivace.protocol.items import InputTokensDetails, Message, OutputTokensDetails, Usage
+from vivace.protocol.items import Item, Message
+from vivace.protocol.options import JsonObjectFormat, JsonSchemaFormat, TextFormat
 from vivace.protocol.requests import ResponseRequest
 from vivace.settings import Settings
 
-
-class TokenTrail(Struct, frozen=True):
-    """The continuation of a local answer: the exact token ids of prompt and output."""
-
-    tokens: list[int]
+_CONSTRAINTS = 64
+"""Grammars that a backend keeps ready; a conversation uses the same one turn after turn."""
 
 
 class LocalBackend:
@@ -37,44 +42,124 @@ class LocalBackend:
         self.settings = settings
         self.engine = EngineProcess(engine_config(path, settings))
         self._dialect: ChatDialect | None = None
+        self._memory = AnswerMemory()
+        self._constraints: dict[bytes, Constraint] = {}
 
     async def open(self, watch: Watch) -> ModelCard:
         # The tokenizer is built while the engine process starts.
-        ready, self._dialect = await asyncio.gather(self.engine.open(watch), asyncio.to_thread(self._load_dialect))
+        ready, dialect = await asyncio.gather(self.engine.open(watch), asyncio.to_thread(self._load_dialect))
+        self._dialect = dialect
         return ModelCard(
             name=self.info.name,
             context_window=ready.window,
             dialect=self.info.dialect,
             takes_reference=True,
             detail=ready.detail,
+            tools=True,
+            reasoning=dialect.family.thinks or dialect.family.channels,
         )
 
-    async def count(self, messages: list[Message]) -> int:
-        return len(self._opened.prompt(messages))
+    async def count(self, job: Job) -> int:
+        return len(self.prompt(job).tokens)
 
-    def start(self, messages: list[Message], request: ResponseRequest) -> LocalRun:
-        start = self.frame(messages, request)
-        return LocalRun(self.engine.start(start), start, self._opened.tokenizer, request.stop)
+    def start(self, job: Job) -> Run:
+        if job.prefill_only:
+            try:
+                prompt = self.prompt(job)
+            except VivaceError as error:
+                if error.code != "template":
+                    raise
+                return EmptyRun()  # Some templates take no conversation without a question: nothing to make ready yet.
+        else:
+            prompt = self.prompt(job)
+        start = self.frame(job, prompt)
+        return LocalRun(
+            self.engine.start(start), start, self._opened.tokenizer, job.request.stop, self._answering(job, prompt)
+        )
 
-    def frame(self, messages: list[Message], request: ResponseRequest) -> Start:
-        """What the engine is told of a request. Raises :class:`UsageError` for options out of their range."""
+    def prompt(self, job: Job) -> Prompt:
+        """The token ids that a job's answer begins behind."""
+        options = job.request.reasoning
+        all_reasoning = options is None or options.context != "current_turn"
+        trail = job.continuation if isinstance(job.continuation, TokenTrail) else None
+        if trail is not None and (
+            not trail.whole
+            or trail.tools != job.tools.digest
+            or (trail.reasoned and not all_reasoning and _asks(job.items[job.known :]))
+        ):
+            trail = None
+        return self._opened.compose(
+            job.items,
+            job.tools,
+            trail=Trail(trail.tokens, trail.place) if trail is not None else None,
+            known=job.known if trail is not None else 0,
+            recall=self._memory.recall,
+            all_reasoning=all_reasoning,
+            effort=(options.effort if options is not None else None) or "",
+            answer=not job.prefill_only,
+        )
+
+    def frame(self, job: Job, prompt: Prompt | None = None) -> Start:
+        """What the engine is told of a job. Raises :class:`UsageError` for options out of their range."""
         dialect = self._opened
+        request = job.request
         if any(not stop for stop in request.stop):
             raise UsageError("A stop text is empty.", param="stop")
+        sampling = _sampling(request)
+        prompt = prompt or self.prompt(job)
+        grammar = "" if job.prefill_only else self.constraint(job, prompt.thinking).text
         return Start(
             id=0,
-            tokens=dialect.prompt(messages),
-            sampling=_sampling(request),
+            tokens=prompt.tokens,
+            sampling=sampling,
             reference=dialect.reference(request.prediction.content) if request.prediction else [],
             end=dialect.end_tokens,
             max_tokens=request.max_output_tokens or 0,
             max_seconds=request.max_seconds or 0.0,
             stop=[stop.encode() for stop in request.stop],
-            priority=request.priority,
+            priority=job.priority or request.priority,
+            grammar=Grammar(text=grammar) if grammar else None,
+            prefill_only=job.prefill_only,
         )
+
+    def constraint(self, job: Job, thinking: bool = False) -> Constraint:
+        """What the answer is forced to be. Raises :class:`UsageError` for a grammar that cannot be used."""
+        form = _form(job.request)
+        if form is None and not job.tools.tools:
+            return Constraint()
+        tools = job.tools
+        key = msgspec.json.encode([tools.digest, tools.mode, tools.allowed, tools.parallel, form, thinking])
+        if key not in self._constraints:
+            if len(self._constraints) >= _CONSTRAINTS:
+                self._constraints.pop(next(iter(self._constraints)))
+            dialect = self._opened
+            found = constrain(dialect.family, dialect.tokenizer.special_id, tools, form, thinking)
+            self._constraints[key] = found
+        return self._constraints[key]
 
     async def close(self) -> None:
         await self.engine.close()
+
+    def _answering(self, job: Job, prompt: Prompt) -> Answering:
+        dialect = self._opened
+        sink = PieceSink()
+        family = dialect.family
+        marks = HARMONY_TOKENS if family.channels else family.syntax.tokens
+        parser = family.parser(job.tools, sink, opened=prompt.thinking, printed=_form(job.request) is None)
+        ids = (dialect.tokenizer.special_id(mark) for mark in (*marks, "<think>", "</think>"))
+        shown = {id for id in ids if id is not None}
+        window = self.engine.ready.window if self.engine.ready else 0
+        return Answering(
+            dialect=dialect,
+            prompt=prompt,
+            memory=self._memory,
+            tools=job.tools.digest,
+            sink=sink,
+            parser=parser,
+            shown=frozenset(shown if parser else ()),
+            window=window,
+            reasoned=isinstance(job.continuation, TokenTrail) and job.continuation.reasoned,
+        )
 
     @property
     def _opened(self) -> ChatDialect:
@@ -83,74 +168,7 @@ class LocalBackend:
         return self._dialect
 
     def _load_dialect(self) -> ChatDialect:
-        return self._dialect or ChatDialect(Tokenizer.load(self.path, self.settings))
-
-
-class LocalRun:
-    """One answer of the engine, as text."""
-
-    def __init__(self, stream: EngineStream, start: Start, tokenizer: Tokenizer, stops: list[str]) -> None:
-        self._stream = stream
-        self._start = start
-        self._decoder = IncrementalDecoder(tokenizer, skip_special=True)
-        self._stops = stops
-        self._held = ""
-        self._pieces: asyncio.Queue[Text | End] = asyncio.Queue()
-        self._output: list[int] = []
-        # Read to the end whether or not somebody listens, so that stop() can wait for it.
-        self._ended: asyncio.Task[End] = asyncio.create_task(self._pump())
-
-    async def __aiter__(self) -> AsyncIterator[Text | End]:
-        while True:
-            piece = await self._pieces.get()
-            yield piece
-            if isinstance(piece, End):
-                return
-
-    async def stop(self) -> End:
-        if not self._ended.done():
-            self._stream.abort()
-        return await asyncio.shield(self._ended)
-
-    async def _pump(self) -> End:
-        try:
-            end = await self._read()
-        except VivaceError as error:
-            end = End("error", Usage(), str(error))
-        self._pieces.put_nowait(end)
-        return end
-
-    async def _read(self) -> End:
-        async for progress in self._stream:
-            self._output += progress.tokens
-            text = self._held + self._decoder.feed(*progress.tokens)
-            finish = progress.finish
-            if finish is None:
-                keep = _could_be_a_stop(text, self._stops)
-                self._held, text = text[len(text) - keep :], text[: len(text) - keep]
-            else:
-                text += self._decoder.finish()
-                places = [place for stop in self._stops if (place := text.find(stop)) >= 0]
-                text = text[: min(places)] if finish.trim and places else text
-            if text:
-                self._pieces.put_nowait(Text(text))
-            if finish is not None:
-                return self._end(finish)
-        raise VivaceError("The engine's answer broke off.", code="engine")
-
-    def _end(self, finish: Finish) -> End:
-        reason: EndReason = "length" if finish.reason == "window" else finish.reason
-        usage = Usage(
-            input_tokens=finish.prompt_tokens,
-            input_tokens_details=InputTokensDetails(finish.cached_tokens),
-            output_tokens=finish.output_tokens,
-            output_tokens_details=OutputTokensDetails(
-                accepted_prediction_tokens=finish.accepted,
-                rejected_prediction_tokens=finish.drafted - finish.accepted,
-            ),
-            total_tokens=finish.prompt_tokens + finish.output_tokens,
-        )
-        return End(reason, usage, finish.message, TokenTrail(self._start.tokens + self._output))
+        return self._dialect or ChatDialect(Tokenizer.load(self.path, self.settings), self.info.dialect)
 
 
 def engine_config(path: Path, settings: Settings) -> EngineConfig:
@@ -184,7 +202,12 @@ def _sampling(request: ResponseRequest) -> Sampling:
     return Sampling(**chosen, top_k=max(0, request.top_k or 0), seed=seed % (1 << 63))
 
 
-def _could_be_a_stop(text: str, stops: list[str]) -> int:
-    """How many characters at the end of ``text`` may be the beginning of a stop text."""
-    longest = max(map(len, stops), default=1) - 1
-    return next((n for n in range(min(longest, len(text)), 0, -1) if any(s.startswith(text[-n:]) for s in stops)), 0)
+def _form(request: ResponseRequest) -> TextFormat | None:
+    """The form that an answer must have, where one is asked for."""
+    form = request.text.format if request.text is not None else None
+    return form if isinstance(form, JsonObjectFormat | JsonSchemaFormat) else None
+
+
+def _asks(items: Sequence[Item]) -> bool:
+    """Whether a turn of the user begins in these items."""
+    return any(isinstance(item, Message) and item.role == "user" for item in items)
