@@ -16,6 +16,7 @@ from vivace.backends.local_run import TokenTrail as TokenTrail
 from vivace.backends.memory import AnswerMemory
 from vivace.backends.pieces import PieceSink
 from vivace.dialects.chat import ChatDialect, Prompt, Trail
+from vivace.dialects.completion import completion_ends, completion_prompt
 from vivace.dialects.constrain import Constraint, constrain
 from vivace.dialects.harmony import HARMONY_TOKENS
 from vivace.engine.messages import EngineConfig, Grammar, Sampling, Start
@@ -79,6 +80,8 @@ class LocalBackend:
 
     def prompt(self, job: Job) -> Prompt:
         """The token ids that a job's answer begins behind."""
+        if job.request.prompt is not None:
+            return Prompt(completion_prompt(self._opened.tokenizer, job.request.prompt), b"completion")
         options = job.request.reasoning
         all_reasoning = options is None or options.context != "current_turn"
         trail = job.continuation if isinstance(job.continuation, TokenTrail) else None
@@ -107,13 +110,16 @@ class LocalBackend:
             raise UsageError("A stop text is empty.", param="stop")
         sampling = _sampling(request)
         prompt = prompt or self.prompt(job)
+        end = dialect.end_tokens
+        if request.prompt is not None:
+            end = sorted({*end, *completion_ends(dialect.tokenizer)})
         grammar = "" if job.prefill_only else self.constraint(job, prompt.thinking).text
         return Start(
             id=0,
             tokens=prompt.tokens,
             sampling=sampling,
             reference=dialect.reference(request.prediction.content) if request.prediction else [],
-            end=dialect.end_tokens,
+            end=end,
             max_tokens=request.max_output_tokens or 0,
             max_seconds=request.max_seconds or 0.0,
             stop=[stop.encode() for stop in request.stop],
