@@ -95,9 +95,11 @@ class Service(Protocol):
 class Stream(Generation, Protocol):
     """A generation as a door reads it: everything that is ready at once, so that one write carries it."""
 
-    response_id: str
     headers: dict[str, str]
     """For the HTTP answer: limits and what is left of them, the tier that serves."""
+
+    @property
+    def response_id(self) -> str: ...
 
     async def ready(self) -> list[Event]:
         """The events that have come since the last call, at least one; empty once the last was given.
@@ -130,6 +132,10 @@ class Line(Protocol):
 class Gateway(Service, Protocol):
     """A service that a door can be put in front of. Raises :class:`BadRequest` and :class:`Refused`, which know their
     HTTP status."""
+
+    async def input_tokens(self, request: ResponseRequest, principal: Principal | None = None) -> int:
+        """As :meth:`Service.input_tokens`, of a model that ``principal`` may use and of its chains."""
+        ...
 
     async def models(self, principal: Principal) -> list[ModelCard]:
         """The models that ``principal`` may use."""

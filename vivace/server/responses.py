@@ -82,7 +82,7 @@ async def input_items(call: Call) -> None:
 
 async def input_tokens(call: Call) -> None:
     """POST /v1/responses/input_tokens"""
-    tokens = await call.gateway.input_tokens(decode_request(await call.body()))
+    tokens = await call.gateway.input_tokens(decode_request(await call.body()), call.principal)
     await call.json({"object": "response.input_tokens", "input_tokens": tokens})
 
 

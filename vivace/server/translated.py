@@ -43,7 +43,7 @@ async def messages(call: Call) -> None:
 async def count_tokens(call: Call) -> None:
     """POST /v1/messages/count_tokens"""
     request = anthropic.to_request(decode_count_request(await call.body()))
-    await call.json({"input_tokens": await call.gateway.input_tokens(request)})
+    await call.json({"input_tokens": await call.gateway.input_tokens(request, call.principal)})
 
 
 async def _answer(
