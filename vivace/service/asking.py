@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 
+import msgspec
 from msgspec import Struct
 
 from vivace.backends.base import Job
@@ -12,9 +14,9 @@ from vivace.dialects.tools import ToolTable
 from vivace.errors import UsageError
 from vivace.protocol.contracts import Principal
 from vivace.protocol.errors import BadRequest, Refused
-from vivace.protocol.items import Item, Message, item_text, items_of
+from vivace.protocol.items import AdditionalTools, Item, ItemReference, Message, encode, item_text, items_of
 from vivace.protocol.requests import ResponseRequest
-from vivace.service.chains import Chains, Link
+from vivace.service.chains import Chains, Link, Said, extend, root
 from vivace.service.meters import Meters, Reservation
 from vivace.service.plans import KeyLimits, Plan, QuotaExceeded
 from vivace.service.reading import read_items, wants_compaction
@@ -26,6 +28,10 @@ GUESSED_OUTPUT = 1024
 """Output tokens that are reserved where a request sets no limit."""
 CHARACTERS_PER_TOKEN = 3
 """For the reservation of input, which is settled by what the backend counts."""
+TABLES = 256
+"""Sets of tools that are kept parsed."""
+QUICK = 1.0
+"""Seconds in which opening a backend may still fail as an HTTP error; after that the response begins, and waits."""
 
 
 class Buyer(Struct, frozen=True):
@@ -51,10 +57,35 @@ class Asked(Struct):
     read: list[Item]
     job: Job
     reservation: Reservation
+    said: Said
+    """The conversation up to and with ``given``, and the size of that."""
+    fresh: int = 0
+    """About how many tokens the request adds to its chain."""
     compacts: bool = False
     """The answer is a compaction of the conversation."""
     chained: bool = False
     """The client named the parent itself."""
+
+
+class Tables:
+    """Tables of tools, parsed once: Codex CLI sends the same 20 KB with every request."""
+
+    def __init__(self, most: int = TABLES) -> None:
+        self._most = most
+        self._kept: OrderedDict[bytes, ToolTable] = OrderedDict()
+
+    def of(self, request: ResponseRequest, additional: Sequence[AdditionalTools]) -> ToolTable:
+        """The table of a request in a conversation with ``additional`` tools. Raises as :meth:`ToolTable.of` does."""
+        tools, choice, parallel = request.tools or [], request.tool_choice, request.parallel_tool_calls
+        key = encode((tools, choice, parallel, [item.tools for item in additional]))
+        table = self._kept.get(key)
+        if table is None:
+            table = self._kept[key] = ToolTable.of(tools, choice, parallel, additional)
+            if len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+        else:
+            self._kept.move_to_end(key)
+        return table
 
 
 class Desk:
@@ -66,30 +97,49 @@ class Desk:
         self.meters = meters
         self.chains = chains
         self.sealer = sealer
+        self.tables = Tables()
+        self._tiers: dict[tuple[str | None, str, str], Tier] = {}
 
-    async def take(self, request: ResponseRequest, principal: Principal, buyer: Buyer, parent: Link | None) -> Asked:
+    async def take(
+        self,
+        request: ResponseRequest,
+        principal: Principal,
+        buyer: Buyer,
+        parent: Link | None,
+        patience: float | None = QUICK,
+    ) -> Asked:
         """Check a request and reserve room for it; the caller settles or releases the reservation.
 
-        ``parent`` is the link of ``previous_response_id``, already found. Raises :class:`BadRequest` and
-        :class:`Refused`.
+        ``parent`` is the link of ``previous_response_id``, already found. A backend that takes longer than ``patience``
+        seconds to open is not waited for. Raises :class:`BadRequest` and :class:`Refused`.
         """
         check_supported(request)
         buyer.check_model(request.model)
         buyer.plan.check_model(request.model)
-        tier = self.tiers.resolve(request.service_tier, request.model, buyer.plan)
-        served = await self.backends.find(request.model, tier)
+        tier = self._tier(request, buyer.plan)
+        served = await self.backends.find(request.model, tier, patience)
         items = items_of(request.input) if isinstance(request.input, str) else request.input
+        if any(isinstance(item, ItemReference) for item in items):
+            items = [self._stored(item, parent, principal) for item in items]
         chained = parent is not None
         given = items
-        if parent is None:
-            found = self.chains.longest(principal.id, request.model, request.instructions, items)
-            if found is not None:
-                parent, count = found
-                given = items[count:]
-        read = read_items(given, self.sealer, lambda id: stored_item(parent, id))
+        if parent is not None:
+            said = extend(parent.digest, given)
+        else:
+            found = self.chains.longest(root(principal.id, request.model, request.instructions), items)
+            parent, given, said = found.link, items[found.covered :], found.said
+        read = read_items(given, self.sealer, lambda id: None)
         before = parent.items() if parent is not None else []
-        table = ToolTable.of(request.tools or [], request.tool_choice, request.parallel_tool_calls, [*before, *read])
-        reservation = self._reserve(request, principal, buyer, tier, parent, read)
+        inherited = parent.additional if parent is not None else ()
+        table = self.tables.of(request, [*inherited, *(item for item in read if isinstance(item, AdditionalTools))])
+        job = make_job(request, before, read, table, tier, principal)
+        if parent is not None and continues(job, parent, served.backend_id):
+            job = continued(job, parent, len(read))
+        if not job.items and not request.prepares_only and request.prompt is None:
+            raise BadRequest("There is nothing to answer: 'input' is empty.", "input", "missing_required_parameter")
+        fresh = (sum(len(item_text(item)) for item in read) + len(request.instructions or "")) // CHARACTERS_PER_TOKEN
+        # Nothing is waited for between here and the turn, whose end settles it.
+        reservation = self._reserve(request, principal, buyer, parent, fresh)
         return Asked(
             request=request,
             principal=principal,
@@ -100,35 +150,49 @@ class Desk:
             parent=parent,
             given=given,
             read=read,
-            job=make_job(request, before, read, table, parent, tier, principal),
+            job=job,
             reservation=reservation,
+            said=said,
+            fresh=fresh,
             compacts=wants_compaction(items),
             chained=chained,
         )
+
+    def _tier(self, request: ResponseRequest, plan: Plan) -> Tier:
+        key = request.service_tier, request.model, plan.id
+        tier = self._tiers.get(key)
+        if tier is None:
+            if len(self._tiers) >= TABLES:
+                self._tiers.clear()
+            tier = self._tiers[key] = self.tiers.resolve(request.service_tier, request.model, plan)
+        return tier
 
     def _reserve(
         self,
         request: ResponseRequest,
         principal: Principal,
         buyer: Buyer,
-        tier: Tier,
         parent: Link | None,
-        read: list[Item],
+        fresh: int,
     ) -> Reservation:
-        text = sum(len(item_text(item)) for item in read) + len(request.instructions or "")
-        estimate = (parent.tokens if parent is not None else 0) + text // CHARACTERS_PER_TOKEN
+        estimate = (parent.tokens if parent is not None else 0) + fresh
         output = 0 if request.prepares_only else request.max_output_tokens or GUESSED_OUTPUT
         try:
             return self.meters.reserve(
                 principal.id, buyer.plan, buyer.key, request.model, estimate, output, time.time()
             )
         except QuotaExceeded as error:
-            raise Refused(
-                f"{error.message}. Please try again in {error.retry_after}s.",
-                429,
-                error.code,
-                headers=error.headers,
-            ) from error
+            headers = {**error.headers, "x-ratelimit-meter": error.meter}
+            raise Refused(error.message, 429, error.code, headers=headers) from error
+
+    def _stored(self, item: Item, parent: Link | None, principal: Principal) -> Item:
+        """The item itself in place of a reference to it. Raises :class:`BadRequest` where it is not known."""
+        if not isinstance(item, ItemReference):
+            return item
+        found = self.chains.item(item.id, principal.id) or stored_item(parent, item.id)
+        if found is None:
+            raise BadRequest(f"Item with id '{item.id}' not found.", "input", "item_not_found")
+        return found
 
 
 def make_job(
@@ -136,32 +200,40 @@ def make_job(
     before: list[Item],
     read: list[Item],
     table: ToolTable,
-    parent: Link | None,
     tier: Tier,
     principal: Principal,
 ) -> Job:
-    """The job of a request: everything before it, then what it adds. The continuation counts where nothing that stands
-    before the conversation has changed."""
+    """The job of a request: everything before it, then what it adds."""
     head: list[Item] = [Message("system", request.instructions)] if request.instructions else []
-    same = (
-        parent is not None
-        and parent.continuation is not None
-        and parent.instructions == request.instructions
-        and parent.tools == table.digest
-        and parent.model == request.model
-    )
     # Somebody who shares a server may step back for others, not in front of them.
     priority = request.priority if principal.id == "local" else min(0, request.priority)
     return Job(
         request=request,
         items=[*head, *before, *read],
         tools=table,
-        continuation=parent.continuation if same and parent is not None else None,
-        known=len(head) + len(before) if same else 0,
-        affinity=request.prompt_cache_key or (parent.id if parent is not None else ""),
+        # Without a key the backend goes by how the conversation begins, which is the same for all of its turns.
+        affinity=request.prompt_cache_key or "",
         priority=tier.priority + priority,
         prefill_only=request.prepares_only,
     )
+
+
+def continues(job: Job, parent: Link, backend_id: str) -> bool:
+    """Whether nothing that stands before the conversation has changed, so that the parent's continuation counts."""
+    request = job.request
+    return (
+        parent.instructions == request.instructions
+        and parent.tools == job.tools.digest
+        and parent.model == request.model
+        and parent.backend == backend_id
+    )
+
+
+def continued(job: Job, parent: Link, new: int) -> Job:
+    """The job behind its parent's continuation, where there is one; the last ``new`` items are not in it."""
+    if parent.continuation is None:
+        return job
+    return msgspec.structs.replace(job, continuation=parent.continuation, known=len(job.items) - new)
 
 
 def stored_item(parent: Link | None, id: str) -> Item | None:
@@ -197,10 +269,11 @@ def as_refusal(error: Exception) -> BadRequest:
     if isinstance(error, UsageError):
         # Codex CLI retries 403 and 404; what it asks for will not be there the next time either.
         status = 404 if error.code == "model_not_found" else 400
-        return Refused(str(error), status, error.code if error.code != "usage" else "invalid_value", error.param)
-    code = getattr(error, "code", "server_error")
+        code = error.code if error.code != "usage" else "invalid_value"
+        return Refused(error.message, status, code, error.param, hint=error.hint)
+    code, hint = getattr(error, "code", "server_error"), getattr(error, "hint", "")
     status = {"context_length_exceeded": 400, "model_not_found": 404, "database_unavailable": 503}.get(code, 500)
-    return Refused(str(error), status, code)
+    return Refused(getattr(error, "message", str(error)), status, code, hint=hint)
 
 
 _UNSUPPORTED = "unsupported_parameter"

@@ -1,7 +1,8 @@
 """Pieces of an answer to items and events: the order of events is kept here and nowhere else.
 
 ``output_item.added`` -> its body -> ``output_item.done`` for each item, one item at a time. The final object of a
-response is made of the very items that were emitted.
+response is made of the very items that were emitted. A call is whole when its :class:`CallEnd` came and not before: one
+that breaks off leaves an ``added`` and no ``done``, since Codex CLI starts a tool at whatever is done.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from vivace.protocol import events as ev
 from vivace.protocol import items as it
 from vivace.protocol.items import Item, ItemStatus, OutputText, ReasoningText, new_id
 
+Told = Text | Reasoning | CallStart | CallText | CallEnd
 Seal = Callable[[str], str]
 """Raw reasoning -> the opaque text that a client sends back."""
 
@@ -28,7 +30,10 @@ class Composer:
     def __init__(self, table: ToolTable, number: Callable[[], int], seal: Seal | None = None) -> None:
         self.table = table
         self.output: list[Item] = []
+        self.broken = False
+        """A call broke off, so more was generated than the items say."""
         self._number = number
+        self._index = -1
         self._seal = seal
         self._open: _Open | None = None
 
@@ -36,7 +41,12 @@ class Composer:
     def between_items(self) -> bool:
         return self._open is None
 
-    def starts_item(self, piece: Text | Reasoning | CallStart | CallText | CallEnd) -> bool:
+    @property
+    def in_call(self) -> bool:
+        """A call is open, and not yet whole."""
+        return isinstance(self._open, _OpenCall | _OpenCustom)
+
+    def starts_item(self, piece: Told) -> bool:
         """Whether ``piece`` would open an item: the moment before it is a boundary."""
         match piece:
             case Text():
@@ -48,65 +58,73 @@ class Composer:
             case _:
                 return False
 
-    def feed(self, piece: Text | Reasoning | CallStart | CallText | CallEnd) -> list[ev.Event]:
+    def feed(self, piece: Told) -> list[ev.Event]:
         """The events of the next piece."""
+        opened = self._open
         match piece:
             case Text(text):
-                return self._say(_OpenMessage, text)
+                return self._say(opened if isinstance(opened, _OpenMessage) else None, _OpenMessage, text)
             case Reasoning(text):
-                return self._say(_OpenReasoning, text)
-            case CallStart():
-                events = self.close("completed", before_call=True)
-                tool = self.table.restore(piece.name)
-                opened = _OpenCustom if tool.kind == "custom" else _OpenCall
-                return [*events, *self._begin(opened(tool, piece))]
+                return self._say(opened if isinstance(opened, _OpenReasoning) else None, _OpenReasoning, text)
             case CallText(text):
-                call = self._open
-                return [] if call is None or not text else call.more(self._number, self._index, text)
+                if not isinstance(opened, _OpenCall | _OpenCustom) or not text:
+                    return []
+                return opened.more(self._number, self._index, text)
+            case CallStart():
+                events = self.close(more=True)
+                tool = self.table.restore(piece.name)
+                return [*events, *self._begin((_OpenCustom if tool.kind == "custom" else _OpenCall)(tool, piece))]
             case CallEnd():
-                return self.close("completed")
+                if not isinstance(opened, _OpenCall | _OpenCustom):
+                    return []
+                self._open = None
+                return self._done(opened, "completed", more=False)
 
-    def close(self, status: ItemStatus, before_call: bool = False) -> list[ev.Event]:
-        """End the open item, if there is one.
+    def close(self, status: ItemStatus = "completed", *, more: bool = False) -> list[ev.Event]:
+        """End the open item, if there is one; ``more`` tells that others follow.
 
-        An unfinished call is never handed over: with ``incomplete`` it leaves no item and no closing events.
+        A call that is still open broke off. It leaves no item, and nobody is told that it is done.
         """
         opened, self._open = self._open, None
-        if opened is None:
+        if isinstance(opened, _OpenCall | _OpenCustom):
+            self.broken = True
             return []
-        if status == "incomplete" and isinstance(opened, _OpenCall | _OpenCustom):
-            return []
-        index = self._index
-        events, item = opened.done(self._number, index, status, before_call)
-        if isinstance(item, it.Reasoning) and self._seal is not None:
-            item.encrypted_content = self._seal(it.item_text(item))
+        return [] if opened is None else self._done(opened, status, more)
+
+    def compacting(self, item_id: str) -> list[ev.Event]:
+        """The events of a compaction that is being made."""
+        events = self.close(more=True)
+        self._index += 1
+        added = ev.ItemAdded(self._number(), self._index, it.Compaction("", item_id))
+        return [*events, added, ev.Compacting(self._number(), item_id, self._index)]
+
+    def compacted(self, item: it.Compaction) -> list[ev.Event]:
+        """The end of what :meth:`compacting` began."""
         self.output.append(item)
-        return [*events, ev.ItemDone(self._number(), index, item)]
+        return [ev.ItemDone(self._number(), self._index, item)]
 
-    def whole(self, item: Item) -> list[ev.Event]:
-        """Emit an item that is already finished, such as a compaction."""
-        events = self.close("completed")
-        index = self._index
-        self.output.append(item)
-        return [*events, ev.ItemAdded(self._number(), index, item), ev.ItemDone(self._number(), index, item)]
-
-    @property
-    def _index(self) -> int:
-        return len(self.output)
-
-    def _say(self, kind: type[_OpenMessage] | type[_OpenReasoning], text: str) -> list[ev.Event]:
+    def _say(
+        self, opened: _OpenMessage | _OpenReasoning | None, kind: type[_OpenMessage] | type[_OpenReasoning], text: str
+    ) -> list[ev.Event]:
         if not text:
             return []
-        events: list[ev.Event] = []
-        if not isinstance(self._open, kind):
-            events = [*self.close("completed"), *self._begin(kind())]
-        assert self._open is not None
-        events += self._open.more(self._number, self._index, text)
-        return events
+        if opened is not None:
+            return opened.more(self._number, self._index, text)
+        opened = kind()
+        events = [*self.close(more=True), *self._begin(opened)]
+        return [*events, *opened.more(self._number, self._index, text)]
 
     def _begin(self, opened: _Open) -> list[ev.Event]:
         self._open = opened
+        self._index += 1
         return [ev.ItemAdded(self._number(), self._index, opened.first()), *opened.begin(self._number, self._index)]
+
+    def _done(self, opened: _Open, status: ItemStatus, more: bool) -> list[ev.Event]:
+        events, item = opened.done(self._number, self._index, status, more)
+        if isinstance(item, it.Reasoning) and self._seal is not None:
+            item.encrypted_content = self._seal(it.item_text(item))
+        self.output.append(item)
+        return [*events, ev.ItemDone(self._number(), self._index, item)]
 
 
 class _OpenMessage:
@@ -125,10 +143,10 @@ class _OpenMessage:
         return [ev.TextDelta(number(), self.id, index, 0, text)]
 
     def done(
-        self, number: Callable[[], int], index: int, status: ItemStatus, before_call: bool
+        self, number: Callable[[], int], index: int, status: ItemStatus, more: bool
     ) -> tuple[list[ev.Event], Item]:
         text = "".join(self.parts)
-        phase: it.Phase = "commentary" if before_call else "final_answer"
+        phase: it.Phase = "commentary" if more else "final_answer"
         item = it.Message("assistant", [OutputText(text)], self.id, status, phase)
         return [
             ev.TextDone(number(), self.id, index, 0, text),
@@ -152,7 +170,7 @@ class _OpenReasoning:
         return [ev.ReasoningTextDelta(number(), self.id, index, 0, text)]
 
     def done(
-        self, number: Callable[[], int], index: int, status: ItemStatus, before_call: bool
+        self, number: Callable[[], int], index: int, status: ItemStatus, more: bool
     ) -> tuple[list[ev.Event], Item]:
         text = "".join(self.parts)
         return [
@@ -183,13 +201,13 @@ class _OpenCall:
         return [ev.ArgumentsDelta(number(), self.id, index, text)]
 
     def done(
-        self, number: Callable[[], int], index: int, status: ItemStatus, before_call: bool
+        self, number: Callable[[], int], index: int, status: ItemStatus, more: bool
     ) -> tuple[list[ev.Event], Item]:
         # A call without arguments is written as one with none of them: clients parse the text.
-        arguments = "".join(self.parts) or "{}"
-        return [ev.ArgumentsDone(number(), self.id, index, arguments, self.tool.public_name)], self.item(
-            arguments, status
-        )
+        events = [] if self.parts else self.more(number, index, "{}")
+        arguments = "".join(self.parts)
+        done = ev.ArgumentsDone(number(), self.id, index, arguments, self.tool.public_name)
+        return [*events, done], self.item(arguments, status)
 
 
 class _OpenCustom:
@@ -218,7 +236,7 @@ class _OpenCustom:
         return self._emit(number, index, text)
 
     def done(
-        self, number: Callable[[], int], index: int, status: ItemStatus, before_call: bool
+        self, number: Callable[[], int], index: int, status: ItemStatus, more: bool
     ) -> tuple[list[ev.Event], Item]:
         events = self._emit(number, index, self._decoder.finish()) if self._decoder is not None else []
         text = "".join(self.parts)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from typing import Any
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,11 +20,11 @@ from vivace.errors import VivaceError
 from vivace.protocol import items as it
 from vivace.protocol.contracts import ModelCard, Principal
 from vivace.protocol.errors import Refused
-from vivace.protocol.items import Item, Response
+from vivace.protocol.items import Item, Response, ResponseError
 from vivace.protocol.requests import ResponseRequest
 from vivace.protocol.usage import Usage
 from vivace.service.accounts import Accounts
-from vivace.service.asking import Asked, Desk, as_refusal
+from vivace.service.asking import QUICK, Asked, Desk, as_refusal
 from vivace.service.chains import Chains, Link
 from vivace.service.keeping import Keeper, Replay, not_found
 from vivace.service.lanes import Lanes
@@ -37,6 +38,7 @@ from vivace.service.sealing import Sealer
 from vivace.service.started import Started
 from vivace.service.tiers import TierTable
 from vivace.service.turn import Deliver, Turn
+from vivace.service.writer import Ack, Row
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,10 @@ KEEP_ALIVE = 2.0
 """Seconds of silence after which a response says that it lives. Codex CLI may be set to give up after three."""
 DATABASE_PATIENCE = 5.0
 """Seconds that a finished response waits for the database before it goes out without a receipt."""
+SHORT_PATIENCE = 0.05
+"""The same where the database did not answer the last time, or somebody waits for the response to stop."""
+
+T = TypeVar("T")
 
 
 class LocalGateway:
@@ -79,42 +85,54 @@ class LocalGateway:
         self.desk = Desk(backends, self.tiers, self.meters, self.chains, sealer)
         self.observers: list[Callable[[Turn], None]] = []
         self.turns: dict[str, Turn] = {}
+        self._used: dict[str, Counter[str]] = {}
+        """What each principal used since the start, for the console; the ledger has all of it."""
+        self._behind: set[Turn] = set()
+        """Answered, and still prefilling."""
+        self._unanswered: Ack | None = None
+        """What the database was last waited for in vain."""
         self._keep_alive = keep_alive
         self._beat: asyncio.Task[None] | None = None
         self._draining = False
 
     async def open(self, model: str) -> ModelCard:
-        return (await self.backends.find(model)).card
+        return await self.backends.card(model)
 
     async def models(self, principal: Principal) -> list[ModelCard]:
         buyer = self.accounts.buyer(principal)
-        cards = []
-        for name in self.backends.names():
+
+        async def offer(name: str) -> ModelCard | None:
             try:
                 buyer.check_model(name)
                 buyer.plan.check_model(name)
                 card = await self.open(name)
             except VivaceError as error:
                 log.info("model %s is not listed: %s", name, error)
-                continue
-            offered = tuple(tier["id"] for tier in self.tiers.for_catalogue(name, buyer.plan))
-            cards.append(msgspec.structs.replace(card, name=name, tiers=offered))
-        return cards
+                return None
+            tiers = tuple(tier["id"] for tier in self.tiers.for_catalogue(name, buyer.plan))
+            return msgspec.structs.replace(card, name=name, tiers=tiers)
+
+        cards = await asyncio.gather(*(offer(name) for name in self.backends.listed()))
+        return [card for card in cards if card is not None]
 
     async def input_tokens(self, request: ResponseRequest, principal: Principal | None = None) -> int:
-        asked = await self._take(request, principal or Principal())
+        asked = await self._take(request, principal or Principal(), patience=None)
         asked.reservation.release()
-        return await asked.served.backend.count(asked.job)
+        try:
+            return await asked.served.backend.count(asked.job)
+        except VivaceError as error:
+            raise as_refusal(error) from error
 
     def start(self, request: ResponseRequest, principal: Principal) -> Started:
         return Started(self, request, principal)
 
     async def respond(self, request: ResponseRequest, principal: Principal, deliver: Deliver | None = None) -> Turn:
         asked = await self._take(request, principal)
-        estimate = max(0, len(asked.read) * 8 - asked.job.known) * self.queue.input_weight
+        estimate = asked.fresh * self.queue.input_weight
         ticket = self.queue.enter(asked.tier.id, principal.id, asked.served.backend_id, estimate)
         turn = Turn(asked, ticket, self.sealer, self._settle, self._prefilled, deliver)
-        turn.headers = self._headers(asked)
+        if deliver is None:  # a lane has no headers
+            turn.headers = self._headers(asked)
         self.turns[turn.response_id] = turn
         if self._beat is None or self._beat.done():
             self._beat = asyncio.create_task(self._beats())
@@ -126,31 +144,37 @@ class LocalGateway:
     async def retrieve(self, response_id: str, principal: Principal) -> Response:
         turn = self._running(response_id, principal)
         if turn is not None:
-            return turn.response
-        return await self.keeper.response(response_id, principal)
+            return turn.snapshot()
+        return await self._found(self.keeper.response(response_id, principal))
 
     async def resume(self, response_id: str, principal: Principal, after: int = -1) -> Replay:
         turn = self._running(response_id, principal)
-        return await self.keeper.replay(response_id, principal, after, turn)
+        return await self._found(self.keeper.replay(response_id, principal, after, turn))
 
     async def delete(self, response_id: str, principal: Principal) -> None:
-        await self.keeper.delete(response_id, principal)
-        self.chains.drop(response_id)
+        turn = self._running(response_id, principal)
+        if turn is not None:
+            await turn.stop("cancelled")
+        await self._found(self.keeper.delete(response_id, principal))
+        link = self.chains.get(response_id, principal.id)
+        if link is not None:
+            link.stored = False
+            self.chains.drop(response_id)
 
     async def cancel(self, response_id: str, principal: Principal) -> Response:
         turn = self._running(response_id, principal)
         if turn is None:
-            return await self.keeper.response(response_id, principal)
+            return await self._found(self.keeper.response(response_id, principal))
         await turn.stop("cancelled")
         return turn.response
 
     async def input_items(self, response_id: str, principal: Principal) -> list[Item]:
-        link = await self.link(response_id, principal)
         turn = self._running(response_id, principal)
-        if link is None and turn is not None:
-            parent = turn.asked.parent if turn.asked.chained else None
+        if turn is not None:
+            parent = turn.asked.parent
             before = [*parent.all_given(), *parent.made] if parent is not None else []
             return [*before, *turn.asked.given]
+        link = await self._found(self.link(response_id, principal))
         if link is None:
             raise not_found(response_id)
         return link.all_given()
@@ -159,14 +183,15 @@ class LocalGateway:
         items = it.items_of(request.input) if isinstance(request.input, str) else request.input
         asking = msgspec.structs.replace(request, input=[*items, it.CompactionTrigger()], store=False, stream_id=None)
         turn = await self.respond(asking, principal)
-        final = await turn.wait()
+        try:
+            final = await turn.wait()
+        finally:
+            await turn.stop("disconnect")
         if turn.response.status != "completed":
-            error = turn.response.error
-            raise Refused(
-                error.message if error else "The compaction was cut off.", 500, error.code if error else "server_error"
-            )
-        link = turn.asked.parent
-        whole = [*(link.all_given() if link is not None else []), *items]
+            found = turn.response.error or ResponseError("server_error", "The compaction was cut off.")
+            raise as_refusal(VivaceError(found.message, code=found.code))
+        link = turn.asked.parent if turn.asked.chained else None
+        whole = [*([*link.all_given(), *link.made] if link is not None else []), *items]
         kept: list[Item] = [item for item in whole if isinstance(item, it.Message) and item.role != "assistant"]
         return [*kept, *turn.response.output], final.usage
 
@@ -199,21 +224,28 @@ class LocalGateway:
             ]
             for model in self.backends.names()
         }
-        return {"running": running, "queue": waiting, "meters": meters}
+        used = self._used.get(principal.id, Counter())
+        return {"running": running, "queue": waiting, "meters": meters, "ledger": dict(used)}
 
     async def drain(self, seconds: float) -> None:
         self._draining = True
-        turns = [turn.ended.wait() for turn in self.turns.values()]
+        turns = [asyncio.ensure_future(turn.wait()) for turn in self.turns.values()]
         if turns:
-            await asyncio.wait([asyncio.ensure_future(turn) for turn in turns], timeout=seconds)
+            _, late = await asyncio.wait(turns, timeout=seconds)
+            for each in late:
+                each.cancel()
 
     async def close(self) -> None:
-        await asyncio.gather(*(turn.stop("cancelled") for turn in list(self.turns.values())))
+        self._draining = True
+        await asyncio.gather(*(turn.stop("cancelled") for turn in [*self.turns.values(), *self._behind]))
         if self._beat is not None:
             self._beat.cancel()
         await self.backends.close()
-        if self.ledger is not None:
-            await self.ledger.flush(DATABASE_PATIENCE)
+        try:
+            if self.ledger is not None:
+                await self.ledger.flush(DATABASE_PATIENCE)
+        except VivaceError as error:
+            log.error("not everything was written down: %s", error)
 
     async def link(self, response_id: str, principal: Principal) -> Link | None:
         """The chain's link of a response, from memory or out of the store."""
@@ -221,7 +253,7 @@ class LocalGateway:
             response_id, principal, self.chains, self.sealer
         )
 
-    async def _take(self, request: ResponseRequest, principal: Principal) -> Asked:
+    async def _take(self, request: ResponseRequest, principal: Principal, patience: float | None = QUICK) -> Asked:
         if self._draining:
             raise Refused("The server is going down.", 503, "server_error", headers={"retry-after": "5"})
         parent = None
@@ -230,37 +262,58 @@ class LocalGateway:
                 parent = await self.link(request.previous_response_id, principal)
                 if parent is None:
                     raise not_found(request.previous_response_id, "previous_response_id")
-            return await self.desk.take(request, principal, self.accounts.buyer(principal), parent)
+            return await self.desk.take(request, principal, self.accounts.buyer(principal), parent, patience)
+        except VivaceError as error:
+            raise as_refusal(error) from error
+
+    async def _found(self, looking: Awaitable[T]) -> T:
+        """What is looked for; what is raised has an HTTP status."""
+        try:
+            return await looking
         except VivaceError as error:
             raise as_refusal(error) from error
 
     def _headers(self, asked: Asked) -> dict[str, str]:
         buyer = asked.buyer
         states = self.meters.snapshot(asked.principal.id, buyer.plan, buyer.key, asked.request.model, time.time())
-        return limit_headers(states)
+        return {"x-service-tier": asked.tier.id, **limit_headers(states)}
 
     async def _settle(self, turn: Turn, end: End) -> None:
         """Keep what a turn made, count what it used, and write both down before its client is told of the end."""
-        asked = turn.asked
-        self.turns.pop(turn.response_id, None)
-        link = self._keep(turn, end)
-        if asked.job.prefill_only and end.reason == "stop":
-            return
-        await self._account(turn, end, link)
+        try:
+            link = self._keep(turn, end)
+            if turn.prefill is not None:
+                if link is not None:
+                    link.prefill = turn.prefill
+                self._behind.add(turn)
+                return
+            await self._account(turn, end, link)
+        finally:
+            self.turns.pop(turn.response_id, None)
+            if turn.prefill is None:
+                turn.asked.reservation.release()
 
     async def _prefilled(self, turn: Turn, end: End) -> None:
-        link = self.chains.get(turn.response_id, turn.asked.principal.id)
-        if link is not None and end.reason == "stop":
-            link.continuation = end.continuation
-            link.tokens = end.usage.input_tokens
-        await self._account(turn, end, link)
+        try:
+            link = self.chains.get(turn.response_id, turn.asked.principal.id)
+            if link is not None:
+                link.prefill = None
+                if end.reason == "stop":
+                    link.continuation = end.continuation
+                    link.tokens = end.usage.input_tokens
+            if turn.prefill is not None:
+                turn.prefill.over.set()
+            await self._account(turn, end, link)
+        finally:
+            self._behind.discard(turn)
+            turn.asked.reservation.release()
 
     def _keep(self, turn: Turn, end: End) -> Link | None:
-        """Add the turn to its chain; one that failed or that nobody waited for leaves nothing."""
+        """Add the turn to its chain; one that failed leaves nothing."""
         asked, response = turn.asked, turn.response
-        if response.status == "failed" or turn.disconnected:
+        if response.status == "failed":
             return None
-        read, alone = read_after(asked.read, response.output, asked.compacts, self.sealer)
+        read, alone = read_after(asked.parent, asked.read, response.output, asked.compacts, self.sealer)
         link = Link(
             turn.response_id,
             asked.principal.id,
@@ -269,8 +322,10 @@ class LocalGateway:
             asked.given,
             response.output,
             read,
+            before=None if alone else asked.said,
             instructions=asked.request.instructions,
             tools=asked.table.digest,
+            backend=asked.served.backend_id,
             continuation=None if alone else end.continuation,
             tokens=end.usage.total_tokens,
         )
@@ -281,15 +336,32 @@ class LocalGateway:
         asked, usage, now = turn.asked, end.usage, time.time()
         cost = self.tiers.cost(asked.request.model, asked.tier, usage)
         asked.reservation.settle(usage, now, cost)
-        turn.ticket.charge(usage.input_tokens - usage.input_tokens_details.cached_tokens, usage.output_tokens)
+        read = usage.input_tokens - usage.input_tokens_details.cached_tokens
+        turn.ticket.charge(max(0, read - asked.fresh), usage.output_tokens)
+        turn.ticket.release()
+        self._used.setdefault(asked.principal.id, Counter()).update(
+            requests_since_start=1,
+            input_tokens=usage.input_tokens,
+            cached_tokens=usage.input_tokens_details.cached_tokens,
+            output_tokens=usage.output_tokens,
+        )
         for observe in self.observers:
             observe(turn)
         rows = self.keeper.rows(turn, link)
-        if self.ledger is None:
-            return
-        ack = self.ledger.record(self._entry(turn, usage, cost, now), *rows)
+        if self.ledger is not None:
+            await self._receipt(turn, self.ledger, self._entry(turn, usage, cost, now), rows)
+
+    async def _receipt(self, turn: Turn, ledger: Ledger, entry: Entry, rows: list[Row]) -> None:
+        """Have it written down; wait until that cannot be lost, or the database is found not to answer."""
+        gone = self._unanswered is not None and not self._unanswered.done
+        patience = SHORT_PATIENCE if gone or turn.stopped is not None else DATABASE_PATIENCE
         try:
-            await ack.wait(DATABASE_PATIENCE)
+            ack = ledger.record(entry, *rows)
+            try:
+                await turn.patiently(ack.wait(patience))
+            except VivaceError:
+                self._unanswered = ack
+                raise
         except VivaceError as error:
             log.error("response %s has no receipt: %s", turn.response_id, error)
 

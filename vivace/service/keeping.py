@@ -8,9 +8,12 @@ from collections.abc import AsyncIterator
 
 import msgspec
 from msgspec import Struct
+from sqlalchemy.exc import SQLAlchemyError
 
 from vivace.dialects.tools import ToolTable
+from vivace.errors import VivaceError
 from vivace.protocol import events as ev
+from vivace.protocol import items as it
 from vivace.protocol.contracts import Final, Principal, StopReason
 from vivace.protocol.errors import Refused
 from vivace.protocol.items import Item, Response, encode, items_of
@@ -55,15 +58,21 @@ class Keeper:
             self._recent.popitem(last=False)
         if self.store is None:
             return []
-        parent = asked.parent
+        parent, given, previous = asked.parent, asked.given, None
+        if parent is not None and parent.restorable:
+            previous = parent.id
+        elif parent is not None:
+            given = [*parent.items(), *given]  # what it continues is in no database
+        if link is not None:
+            link.stored, link.whole = True, previous is None
         stored = StoredResponse(
             id=turn.response_id,
             principal=asked.principal.id,
             created=turn.started,
             request=encode(msgspec.structs.replace(asked.request, input=[], prediction=None)),
             response=encode(turn.response),
-            items=encode(asked.given),
-            previous=parent.id if parent is not None else None,
+            items=encode(given),
+            previous=previous,
         )
         return [self.store.row(stored)]
 
@@ -78,13 +87,15 @@ class Keeper:
         return _response(stored.response)
 
     async def load(self, id: str, principal: Principal, chains: Chains, sealer: Sealer) -> Link | None:
-        """The link of a stored response, with those before it; None where one of them is gone."""
+        """The link of a stored response, with those before it; None where one of them is gone, or it failed."""
         found: list[StoredResponse] = []
         parent: Link | None = None
         wanted: str | None = id
         while wanted is not None and parent is None:
             stored = await self._stored(wanted, principal)
-            if stored is None:
+            if stored is None and found and _stands_alone(found[-1]):
+                break
+            if stored is None or (not found and _response(stored.response).status == "failed"):
                 return None
             found.append(stored)
             wanted = stored.previous
@@ -100,7 +111,10 @@ class Keeper:
         here = kept is not None and kept.principal == principal.id
         if here:
             del self._recent[id]
-        there = self.store is not None and await self.store.delete(id, principal.id)
+        try:
+            there = self.store is not None and await self.store.delete(id, principal.id)
+        except SQLAlchemyError as error:
+            raise _unavailable(error) from error
         if not here and not there:
             raise not_found(id)
 
@@ -108,20 +122,21 @@ class Keeper:
         """The events of a background response beyond ``after``, those to come included."""
         if turn is not None and turn.history is not None:
             return Replay(turn.response, turn.history, after, turn)
+        if turn is not None:
+            raise _no_events(id)
         kept = self._recent.get(id)
         if kept is not None and kept.principal == principal.id and kept.history is not None:
-            return Replay(kept.response, kept.history, after, None)
+            # Of what kept connections alive then nobody needs to hear.
+            told: list[ev.Event] = [event for event in kept.history if not isinstance(event, ev.Keepalive)]
+            return Replay(kept.response, told, after, None)
         response = await self.response(id, principal)  # says so when there is no such response
-        raise Refused(
-            f"The events of response '{response.id}' are not kept: it was not made with background=true, or has ended "
-            "too long ago. Retrieve it without stream.",
-            400,
-            "stream_not_available",
-            "stream",
-        )
+        raise _no_events(response.id)
 
     async def _stored(self, id: str, principal: Principal) -> StoredResponse | None:
-        return None if self.store is None else await self.store.get(id, principal.id, time.time())
+        try:
+            return None if self.store is None else await self.store.get(id, principal.id, time.time())
+        except SQLAlchemyError as error:
+            raise _unavailable(error) from error
 
 
 class Replay:
@@ -161,14 +176,37 @@ def not_found(response_id: str, param: str | None = None) -> Refused:
     return Refused(f"Response with id '{response_id}' not found.", 404, "response_not_found")
 
 
+def _no_events(id: str) -> Refused:
+    return Refused(
+        f"The events of response '{id}' are not kept: it was not made with background=true, or has ended too long ago. "
+        "Retrieve it without stream.",
+        400,
+        "stream_not_available",
+        "stream",
+    )
+
+
+def _unavailable(error: SQLAlchemyError) -> VivaceError:
+    why = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+    return VivaceError(f"The database does not answer: {why}", code="database_unavailable")
+
+
+def _stands_alone(stored: StoredResponse) -> bool:
+    """Whether it has a summary of what was before it."""
+    return any(isinstance(item, it.Compaction) for item in _response(stored.response).output)
+
+
 def _link(stored: StoredResponse, parent: Link | None, sealer: Sealer) -> Link:
     request, response = _request(stored.request), _response(stored.response)
     given: list[Item] = items_of(msgspec.Raw(stored.items))
     read = read_items(given, sealer, lambda id: None)
-    before = parent.items() if parent is not None else []
-    table = ToolTable.of(request.tools or [], request.tool_choice, request.parallel_tool_calls, [*before, *read])
-    read, alone = read_after(read, response.output, wants_compaction(given), sealer)
-    return Link(
+    additional = [item for item in read if isinstance(item, it.AdditionalTools)]
+    inherited = parent.additional if parent is not None else ()
+    table = ToolTable.of(
+        request.tools or [], request.tool_choice, request.parallel_tool_calls, [*inherited, *additional]
+    )
+    read, alone = read_after(parent, read, response.output, wants_compaction(given), sealer)
+    link = Link(
         stored.id,
         stored.principal,
         response.model,
@@ -180,3 +218,5 @@ def _link(stored: StoredResponse, parent: Link | None, sealer: Sealer) -> Link:
         tools=table.digest,
         tokens=response.usage.total_tokens if response.usage is not None else 0,
     )
+    link.stored, link.whole = True, stored.previous is None
+    return link

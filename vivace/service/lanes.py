@@ -20,6 +20,7 @@ from vivace.protocol import events as ev
 from vivace.protocol.contracts import Principal
 from vivace.protocol.errors import BadRequest, Refused, error_frame
 from vivace.protocol.requests import CancelFrame, ClientFrame, CreateFrame, OtherFrame, ResponseRequest, SteerFrame
+from vivace.service.asking import as_refusal
 from vivace.service.rate_limits import codex_event
 from vivace.service.steering import Steers
 from vivace.service.turn import Turn
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 RUNNING = 16
 NAMED = 32
 """Lanes with a name on one connection."""
+KNOWN = 1024
+"""Ended responses of a connection that a late steer is told about."""
 
 
 class Lanes:
@@ -45,20 +48,27 @@ class Lanes:
         self._workers: dict[str | None, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(RUNNING)
         self._turns: dict[str, Turn] = {}
+        self._taken = 0
+        self._behind: list[Turn] = []
+        """Answered, and still prefilling."""
+        self._past: deque[str] = deque(maxlen=KNOWN)
         self._ready: list[ev.Event] = []
         self._news = asyncio.Event()
         self._closed = False
         self._tasks: set[asyncio.Task[object]] = set()
 
     def submit(self, frame: ClientFrame) -> None:
+        if self._closed:
+            return
         match frame:
             case CreateFrame():
                 self._create(frame)
             case SteerFrame():
                 self._steer(frame)
             case CancelFrame():
-                turn = self._turns.get(frame.response_id)
-                if turn is None:
+                running = [*self._turns.values(), *self._behind]
+                turn = next((turn for turn in running if turn.response_id == frame.response_id), None)
+                if turn is None or turn.over or (turn.ended.is_set() and turn.prefill is None):
                     known = f"No response '{frame.response_id}' runs on this connection."
                     self.refuse(_on(Refused(known, 404, "response_not_found", "response_id"), frame.stream_id))
                 else:
@@ -72,10 +82,21 @@ class Lanes:
 
     def refuse(self, error: BadRequest) -> None:
         headers = getattr(error, "headers", None) or None
-        frame = error_frame(
-            str(error), error.status, error.code, error.param, headers=headers, stream_id=error.stream_id
+        message = f"{error.message.rstrip('.')}. {error.hint}" if error.hint else error.message
+        kind = getattr(error, "kind", None)
+        self._deliver(
+            [
+                error_frame(
+                    message,
+                    error.status,
+                    error.code,
+                    error.param,
+                    type=kind,
+                    headers=headers,
+                    stream_id=error.stream_id,
+                )
+            ]
         )
-        self._deliver([frame])
 
     async def ready(self) -> list[ev.Event]:
         while not self._ready:
@@ -89,7 +110,7 @@ class Lanes:
     @property
     def running(self) -> int:
         """Responses that run or wait on it."""
-        return len(self._turns) + sum(map(len, self._waiting.values()))
+        return self._taken + sum(map(len, self._waiting.values()))
 
     async def close(self) -> None:
         self._closed = True
@@ -98,8 +119,9 @@ class Lanes:
             queue.clear()
         for worker in self._workers.values():
             worker.cancel()
-        turns = list(self._turns.values())
+        turns = [*self._turns.values(), *self._behind]
         await asyncio.gather(*(turn.stop("disconnect") for turn in turns))
+        await asyncio.gather(*self._workers.values(), *self._tasks, return_exceptions=True)
 
     def _create(self, frame: CreateFrame) -> None:
         lane = frame.stream_id
@@ -124,39 +146,63 @@ class Lanes:
         queue = self._waiting[lane]
         while queue and not self._closed:
             request = queue.popleft()
-            async with self._slots:
-                turn = await self._respond(request, lane)
-                while turn is not None:
-                    await turn.wait()
-                    self._turns.pop(turn.response_id, None)
-                    successor = self.steers.successor(turn)
-                    turn = await self._respond(successor, lane) if successor is not None else None
+            self._taken += 1
+            try:
+                async with self._slots:
+                    turn = await self._asked(request, lane)
+                    while turn is not None:
+                        await turn.wait()
+                        self._past.append(self._turns.pop(turn.response_id).response_id)
+                        if not turn.over:
+                            self._behind = [*(each for each in self._behind if not each.over), turn]
+                        turn = await self._steered(turn)
+            finally:
+                self._taken -= 1
 
-    async def _respond(self, request: ResponseRequest, lane: str | None) -> Turn | None:
+    async def _asked(self, request: ResponseRequest, lane: str | None) -> Turn | None:
+        """The response to a client's request; None when it was refused."""
+        joined, waiting = self.steers.join(request)
         try:
-            request = self.steers.joined(request)
-            self._say_limits(request, lane)
-            turn = await self.gateway.respond(request, self.principal, self._deliver)
+            self._say_limits(joined, lane)
+            return await self._respond(joined)
         except BadRequest as error:
+            self.steers.put_back(request.previous_response_id or "", waiting)
             self.refuse(_on(error, lane))
             return None
-        except VivaceError as error:
-            self.refuse(_on(Refused(str(error), 500, error.code), lane))
+
+    async def _steered(self, turn: Turn) -> Turn | None:
+        """The response that follows a steered one; None where none does."""
+        follows = self.steers.successor(turn)
+        if follows is None:
             return None
+        request, waiting = follows
+        try:
+            return await self._respond(request)
+        except BadRequest as error:
+            self.steers.give_back(turn, waiting, error.message)
+            return None
+
+    async def _respond(self, request: ResponseRequest) -> Turn:
+        """Raises :class:`BadRequest`, and nothing else."""
+        try:
+            turn = await self.gateway.respond(request, self.principal, self._deliver)
+        except BadRequest:
+            raise
+        except VivaceError as error:
+            raise as_refusal(error) from error
         except Exception as error:
             log.exception("a request broke")
-            self.refuse(_on(Refused(f"The server broke: {type(error).__name__}.", 500, "server_error"), lane))
-            return None
-        if self._closed:
-            await turn.stop("disconnect")
-            return None
+            raise Refused(f"The server broke: {type(error).__name__}.", 500, "server_error") from error
         self._turns[turn.response_id] = turn
         return turn
 
     def _say_limits(self, request: ResponseRequest, lane: str | None) -> None:
         """Codex CLI's display of a plan's windows; nothing for a plan without any."""
         gateway = self.gateway
-        buyer = gateway.accounts.buyer(self.principal)
+        try:
+            buyer = gateway.accounts.buyer(self.principal)
+        except VivaceError as error:
+            raise as_refusal(error) from error
         states = gateway.meters.snapshot(self.principal.id, buyer.plan, buyer.key, request.model, time.time())
         found = codex_event(buyer.plan.id, states, time.time())
         if found is not None:
@@ -166,10 +212,11 @@ class Lanes:
 
     def _steer(self, frame: SteerFrame) -> None:
         turn = self._turns.get(frame.previous_response_id)
-        ended = None if turn is not None else self.gateway.chains.get(frame.previous_response_id, self.principal.id)
-        self.steers.take(frame, turn, ended is not None)
+        self.steers.take(frame, turn, frame.previous_response_id in self._past)
 
     def _deliver(self, events: list[ev.Event]) -> None:
+        if self._closed:
+            return
         self._ready += events
         self._news.set()
 

@@ -18,11 +18,11 @@ Make = Callable[[str], Backend | None]
 
 
 class Served(Struct, frozen=True):
-    """What answers for a model in a tier."""
+    """What answers for a model in a tier. ``opening`` is there while it cannot yet: wait for it first, shielded."""
 
     backend_id: str
     backend: Backend
-    card: ModelCard
+    opening: asyncio.Task[ModelCard] | None = None
 
 
 class Backends:
@@ -45,14 +45,37 @@ class Backends:
         self._make = make
         self._makeable = makeable
         self._watch = watch
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._opening: dict[str, asyncio.Task[ModelCard]] = {}
 
     def names(self) -> list[str]:
         """The models that can be asked for."""
         return list(dict.fromkeys([*self._models, *self._makeable()]))
 
-    async def find(self, model: str, tier: Tier | None = None) -> Served:
-        """What answers, ready to. Raises :class:`Refused` for an unknown model, and what opening it raises."""
+    def listed(self) -> list[str]:
+        """Those of :meth:`names` that are configured or were asked for: to tell what one offers, it is opened."""
+        return [name for name in self.names() if self._models.get(name, name) in self._named]
+
+    async def card(self, model: str) -> ModelCard:
+        """What a model offers, once it is ready. Raises as :meth:`find` does."""
+        _, _, opening = self._open(model, None)
+        return await asyncio.shield(opening)
+
+    async def find(self, model: str, tier: Tier | None = None, patience: float | None = None) -> Served:
+        """What answers. Raises :class:`Refused` for an unknown model, and what opening it raises.
+
+        It is ready, unless that takes more than ``patience`` seconds; None waits as long as it takes. Whoever stops
+        waiting does not stop the opening, which others wait for too.
+        """
+        backend_id, backend, opening = self._open(model, tier)
+        await asyncio.wait((opening,), timeout=patience)
+        if not opening.done():
+            return Served(backend_id, backend, opening)
+        if opening.cancelled():
+            raise Refused("The server is going down.", 503, "server_error", headers={"retry-after": "5"})
+        opening.result()
+        return Served(backend_id, backend)
+
+    def _open(self, model: str, tier: Tier | None) -> tuple[str, Backend, asyncio.Task[ModelCard]]:
         backend_id = (tier.backend_for(model) if tier is not None else None) or self._models.get(model, model)
         backend = self._named.get(backend_id)
         if backend is None:
@@ -61,12 +84,24 @@ class Backends:
                 hint = did_you_mean(model, self.names()) if self.names() else "No model is being served."
                 raise Refused(f"The model '{model}' does not exist here. {hint}", 404, "model_not_found", "model")
             backend = self._named.setdefault(backend_id, backend)
-        async with self._locks.setdefault(backend_id, asyncio.Lock()):
-            card = await backend.open(self._watch)
-        return Served(backend_id, backend, card)
+        opening = self._opening.get(backend_id)
+        if opening is None or opening.done():
+            opening = self._opening[backend_id] = asyncio.create_task(backend.open(self._watch))
+            opening.add_done_callback(_seen)
+        return backend_id, backend, opening
 
     def opened(self) -> dict[str, Backend]:
         return dict(self._named)
 
     async def close(self) -> None:
+        openings = [opening for opening in self._opening.values() if not opening.done()]
+        for opening in openings:
+            opening.cancel()
+        await asyncio.gather(*openings, return_exceptions=True)
         await asyncio.gather(*(backend.close() for backend in self._named.values()))
+
+
+def _seen(opening: asyncio.Task[ModelCard]) -> None:
+    """Whoever waited for it may have gone; its error is nobody's then."""
+    if not opening.cancelled():
+        opening.exception()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ from vivace.service.turn import Turn
 
 if TYPE_CHECKING:
     from vivace.service.gateway import LocalGateway
+
+log = logging.getLogger(__name__)
 
 
 class Started:
@@ -41,6 +44,12 @@ class Started:
             for event in self._never("failed", error):
                 yield event
             return
+        except Exception as error:
+            log.exception("a request broke")
+            broken = BadRequest(f"The server broke: {type(error).__name__}.", code="server_error", status=500)
+            for event in self._never("failed", broken):
+                yield event
+            return
         async for event in turn:
             yield event
 
@@ -53,7 +62,7 @@ class Started:
             if not self._taking.cancelled():
                 raise
             return Final("cancelled", Usage())
-        except BadRequest:
+        except Exception:  # whoever reads the events is told
             return Final("failed", Usage())
         return await turn.stop(reason)
 

@@ -9,27 +9,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any
 
 import msgspec
 
-from vivace.backends.base import CallStart, End, Job, Run, Text
+from vivace.backends.base import CallEnd, CallStart, End, Job, Run, Text
 from vivace.errors import VivaceError
 from vivace.protocol import events as ev
 from vivace.protocol import items as it
 from vivace.protocol.contracts import Final, StopReason
-from vivace.protocol.items import Message, Response, new_id
+from vivace.protocol.items import Item, Message, Response, new_id
 from vivace.protocol.usage import Usage
-from vivace.service.asking import Asked
+from vivace.service.asking import Asked, continued, continues
+from vivace.service.chains import Prefill
 from vivace.service.composer import Composer
 from vivace.service.queue import Ticket
-from vivace.service.reading import read_items
+from vivace.service.reading import after_compaction, parts_of, read_items
+from vivace.service.response_object import added, response_of
 from vivace.service.sealing import Sealer
 
 log = logging.getLogger(__name__)
 
 Deliver = Callable[[list[ev.Event]], None]
-Settle = Callable[["Turn", End], Awaitable[None] | None]
+Settle = Callable[["Turn", End], Awaitable[None]]
 """Told the end of a turn before its last event goes out; what it gives is waited for."""
 
 SUMMARISE = (
@@ -45,7 +48,7 @@ class Turn:
 
     With ``deliver`` events go there as they come, otherwise they wait for :meth:`ready`. A turn that only prepares ends
     at once for its client, as Codex CLI holds its first request back until then; ``prefilled`` is told when the prompt
-    has been read.
+    has been read, or will not be.
     """
 
     def __init__(
@@ -75,18 +78,22 @@ class Turn:
         self.history: list[ev.Event] | None = [] if request.background else None
         self.ended = asyncio.Event()
         self.steered = False
+        self.stopped: StopReason | None = None
+        self.prefill = Prefill(ticket.release) if asked.job.prefill_only else None
         self.final = Final("cancelled", Usage())
+        self._settling = False
         self._number = 0
         seals = "reasoning.encrypted_content" in (request.include or ())
         self._composer = Composer(
             asked.table, self.next_number, (lambda text: sealer.seal("reasoning", text)) if seals else None
         )
+        self._lane = request.stream_id
         self._buffer: list[ev.Event] = []
         self._news = asyncio.Event()
         self._grown = asyncio.Event()
         self._run: Run | None = None
-        self._stopped: StopReason | None = None
-        self._halt: asyncio.Task[None] | None = None
+        self._halting: asyncio.Task[End] | None = None
+        self._pause: asyncio.Task[object] | None = None
         self._task = asyncio.create_task(self._live())
 
     @property
@@ -97,6 +104,11 @@ class Turn:
     def calls(self) -> list[it.FunctionCall | it.CustomToolCall]:
         """The tool calls of the answer, whose outputs the client has to send."""
         return [item for item in self.response.output if isinstance(item, it.FunctionCall | it.CustomToolCall)]
+
+    @property
+    def over(self) -> bool:
+        """It has ended, and nothing runs behind it."""
+        return self._task.done()
 
     async def ready(self) -> list[ev.Event]:
         while not self._buffer:
@@ -123,39 +135,61 @@ class Turn:
             self._grown.clear()
             await self._grown.wait()
 
-    @property
-    def disconnected(self) -> bool:
-        """Whether its client went away before it ended."""
-        return self._stopped == "disconnect"
-
     async def stop(self, reason: StopReason) -> Final:
-        if self._stopped is None and not self._task.done():
-            self._stopped = reason
-            if not self.ticket.admitted:
-                self.ticket.release()
-            await self._halt_run()
-        await self.ended.wait()
+        """See :meth:`vivace.protocol.contracts.Generation.stop`; what runs behind the answer ends too."""
+        if not self._task.done():
+            self.stopped = self.stopped or reason
+            self._halt()
+            await asyncio.wait((self._task,))
         return self.final
 
     def steer(self, preempt: bool) -> None:
-        """End after the open item, or with ``preempt`` at the next token."""
+        """End after the open item, at once where none is, or with ``preempt`` at the next token."""
         self.steered = True
-        if preempt and self._halt is None:
-            self._halt = asyncio.create_task(self._halt_run())
+        if not self._settling and (preempt or self._composer.between_items):
+            self._halt()
 
     def keep_alive(self) -> None:
         """Say that the response still lives."""
-        self._emit([ev.Keepalive(sequence_number=self.next_number())])
+        if not self.ended.is_set():
+            self._emit([ev.Keepalive(sequence_number=self.next_number())])
+
+    async def patiently(self, work: Coroutine[Any, Any, object]) -> bool:
+        """Wait for something in a place where a stop need not; whether it came."""
+
+        self._pause = asyncio.create_task(work)
+        try:
+            await asyncio.wait((self._pause,))
+        except asyncio.CancelledError:
+            self._pause.cancel()
+            raise
+        pause, self._pause = self._pause, None
+        if pause.cancelled():
+            return False
+        pause.result()
+        return True
+
+    def snapshot(self) -> Response:
+        """The response as it is now."""
+        return msgspec.structs.replace(self.response, output=list(self._composer.output))
+
+    def next_number(self) -> int:
+        number = self._number
+        self._number = number + 1
+        return number
 
     async def _live(self) -> None:
-        end = End("aborted", Usage())
+        end = _never()
         try:
-            self._emit([ev.Created(self.next_number(), self._snapshot())])
-            if await self._admitted():
-                self._emit([ev.InProgress(self.next_number(), self._snapshot())])
+            self._emit([ev.Created(self.next_number(), self.snapshot())])
+            if self.asked.job.prefill_only:
+                self._emit([ev.InProgress(self.next_number(), self.snapshot())])
+                end = End("stop", Usage())
+            elif await self._admitted():
+                self._emit([ev.InProgress(self.next_number(), self.snapshot())])
                 end = await self._answer()
         except VivaceError as error:
-            end = End("error", Usage(), str(error), code=error.code if error.code != "error" else "server_error")
+            end = End("error", Usage(), str(error), code=_CODES.get(error.code, error.code))
         except Exception as error:
             log.exception("response %s broke", self.response.id)
             end = End("error", Usage(), f"The server broke: {type(error).__name__}. Its log says more.")
@@ -165,114 +199,140 @@ class Turn:
             self.ended.set()
             self._news.set()
             self._grown.set()
-            if self.asked.job.prefill_only and end.reason == "stop" and self._stopped is None:
-                await self._prefill()
-            self.ticket.release()
+            try:
+                if self.prefill is not None:
+                    await self._prefill(self.prefill)
+            finally:
+                self.ticket.release()
 
     async def _admitted(self) -> bool:
-        """Wait for a slot; False when it was stopped first."""
-        if not self.ticket.admitted:
+        """Wait for the backend and a slot of it; False when it was stopped or steered first."""
+        opening = self.asked.served.opening
+        if not self.ticket.admitted or opening is not None:
             self.response.status = "queued"
-            self._emit([ev.Queued(self.next_number(), self._snapshot())])
+            self._emit([ev.Queued(self.next_number(), self.snapshot())])
             await self.ticket.wait()
+            if opening is not None and self.ticket.admitted and not self._ends_early:
+                await self.patiently(_shielded(opening))
             self.response.status = "in_progress"
         self.admitted_at = time.monotonic()
-        return self.ticket.admitted and self._stopped is None
+        return self.ticket.admitted and not self._ends_early
 
     async def _answer(self) -> End:
-        asked = self.asked
-        if asked.job.prefill_only:
-            return End("stop", Usage())
-        job = asked.job
+        asked, job = self.asked, await self._continued()
         if asked.compacts:
             return await self._compact(job)
-        if self._over_threshold():
-            spent = await self._compact(job)
-            if spent.reason != "stop":
-                return spent
-            job = msgspec.structs.replace(job, items=self._compacted(job), continuation=None, known=0)
-            end = await self._stream(job)
-            return msgspec.structs.replace(end, usage=added(spent.usage, end.usage))
-        return await self._stream(job)
+        if not await self._over_threshold(job):
+            return await self._stream(job)
+        spent = await self._compact(job)
+        if spent.reason != "stop":
+            return spent
+        head = 1 if asked.request.instructions else 0
+        summary = read_items(self._composer.output[-1:], self.sealer, lambda id: None)
+        items = [*job.items[:head], *after_compaction(job.items[head:], summary, compacts=False)]
+        end = await self._stream(msgspec.structs.replace(job, items=items, continuation=None, known=0))
+        return msgspec.structs.replace(end, usage=added(spent.usage, end.usage))
+
+    async def _continued(self) -> Job:
+        """The job, behind what is being prefilled for it: reading the same prompt twice would take longer."""
+        asked, parent = self.asked, self.asked.parent
+        if parent is None or parent.prefill is None or not continues(asked.job, parent, asked.served.backend_id):
+            return asked.job
+        if not parent.prefill.begun:
+            parent.prefill.give_up()
+            return asked.job
+        await self.patiently(parent.prefill.over.wait())
+        return continued(asked.job, parent, len(asked.read))
 
     async def _stream(self, job: Job) -> End:
         """The loop of an answer: pieces in, events out, until it ends or is steered."""
-        run = await self._begin(job)
+        composer, beyond = self._composer, False
+        run = self._begin(job)
+        if run is None:
+            return _never()
         async for piece in run:
             if isinstance(piece, End):
-                return piece
+                return _cut(piece) if beyond else piece
+            if self.steered and (beyond or composer.starts_item(piece)):
+                if not beyond:
+                    self._emit(composer.close(more=True))
+                    self._halt()
+                beyond = True
+                continue
             if self.first_piece is None:
                 self.first_piece = time.monotonic()
-            if self.steered and self._halt is None and self._composer.starts_item(piece):
-                await run.stop()
-                # What was generated beyond the boundary is in the tokens and in no item.
-                end = [last async for last in run if isinstance(last, End)][-1]
-                return msgspec.structs.replace(end, continuation=None)
-            if not isinstance(piece, CallStart) and hasattr(piece, "text"):
+            if not isinstance(piece, CallStart | CallEnd):
                 self.characters += len(piece.text)
-            self._emit(self._composer.feed(piece))
+            self._emit(composer.feed(piece))
         raise VivaceError("The backend's answer broke off.", code="server_error")
-
-    async def _begin(self, job: Job) -> Run:
-        run = self.asked.served.backend.start(job)
-        self._run = run
-        if self._stopped is not None:
-            await run.stop()
-        return run
 
     async def _compact(self, job: Job) -> End:
         """Have the conversation summarised, behind the same prompt prefix, and emit the compaction."""
-        asked = self.asked
-        item_id = new_id("cmp")
-        index = len(self._composer.output)
-        added_item = it.Compaction("", item_id)
-        self._emit(
-            [ev.ItemAdded(self.next_number(), index, added_item), ev.Compacting(self.next_number(), item_id, index)]
-        )
+        asked, item_id, parts = self.asked, new_id("cmp"), list[str]()
         request = msgspec.structs.replace(
-            asked.request, prediction=None, text=None, tool_choice="none", max_output_tokens=None
+            asked.request, prediction=None, text=None, tool_choice="none", max_output_tokens=None, stop=[]
         )
         table = msgspec.structs.replace(asked.table, mode="none", allowed=())
-        ask = msgspec.structs.replace(job, request=request, tools=table, items=[*job.items, Message("user", SUMMARISE)])
-        parts: list[str] = []
-        run = await self._begin(ask)
+        items: list[Item] = [*job.items, Message("user", SUMMARISE)]
+        run = self._begin(msgspec.structs.replace(job, request=request, tools=table, items=items))
+        if run is None:
+            return _never()
+        self._emit(self._composer.compacting(item_id))
         async for piece in run:
             if isinstance(piece, Text):
                 parts.append(piece.text)
             if not isinstance(piece, End):
                 continue
             if piece.reason == "stop":
-                item = it.Compaction(self.sealer.seal("compaction", "".join(parts).strip()), item_id)
-                self._composer.output.append(item)
-                self._emit([ev.ItemDone(self.next_number(), index, item)])
+                summary = "".join(parts).strip()
+                if not summary:
+                    return msgspec.structs.replace(piece, reason="error", message="The model wrote no summary.")
+                self._emit(self._composer.compacted(it.Compaction(self.sealer.seal("compaction", summary), item_id)))
             return msgspec.structs.replace(piece, continuation=None)
         raise VivaceError("The backend's answer broke off.", code="server_error")
 
-    async def _prefill(self) -> None:
+    async def _over_threshold(self, job: Job) -> bool:
+        """Whether the conversation is to be compacted first, and there is something of it to compact."""
+        rules = self.asked.request.context_management or []
+        limit = min((rule.compact_threshold or 0 for rule in rules if rule.type == "compaction"), default=0)
+        conversation = job.items[1:] if self.asked.request.instructions else job.items
+        head, end = parts_of(conversation) if limit else (0, 0)
+        return head < end and await self.asked.served.backend.count(job) >= limit
+
+    async def _prefill(self, prefill: Prefill) -> None:
         """Read the prompt behind an answer that the client has already."""
-        end = End("aborted", Usage())
+        end = _never()
         try:
-            async for piece in await self._begin(self.asked.job):
-                if isinstance(piece, End):
-                    end = piece
+            opening = self.asked.served.opening
+            if opening is not None and not self._ends_early:
+                await self.patiently(_shielded(opening))
+            await self.ticket.wait()
+            prefill.begun = self.ticket.admitted
+            if prefill.begun and (run := self._begin(await self._continued())) is not None:
+                async for piece in run:
+                    if isinstance(piece, End):
+                        end = piece
         except VivaceError as error:
             log.warning("prefill of %s failed: %s", self.response.id, error)
-        await (self.prefilled(self, end) or _nothing())
-
-    def _over_threshold(self) -> bool:
-        parent, rules = self.asked.parent, self.asked.request.context_management or []
-        limit = min((rule.compact_threshold or 0 for rule in rules if rule.type == "compaction"), default=0)
-        return bool(limit and parent is not None and parent.tokens >= limit)
-
-    def _compacted(self, job: Job) -> list[it.Item]:
-        """What a model reads after a compaction inside the response: the instructions, the summary, what is new."""
-        head = [job.items[0]] if self.asked.request.instructions else []
-        return [*head, *read_items(self._composer.output[-1:], self.sealer, lambda id: None), *self.asked.read]
+        except Exception:
+            log.exception("prefill of %s broke", self.response.id)
+        finally:
+            try:
+                await self.prefilled(self, end)
+            except Exception:
+                log.exception("prefill of %s was not settled", self.response.id)
+            finally:
+                prefill.over.set()
 
     async def _finish(self, end: End) -> None:
-        response = self.response
+        """Close what is open, have it settled, and say how it ended: whatever breaks, a last event goes out."""
+        response, self._settling = self.response, True
+        try:
+            self._emit(self._composer.close("completed" if end.reason == "stop" else "incomplete"))
+        except Exception:
+            log.exception("an item of %s could not be closed", response.id)
+            end = End("error", end.usage, "The server broke. Its log says more.")
         halted = end.reason == "aborted"
-        self._emit(self._composer.close("incomplete" if end.reason != "stop" else "completed"))
         response.output = self._composer.output
         response.usage = end.usage
         response.completed_at = time.time()
@@ -284,13 +344,19 @@ class Turn:
                 response.error = it.ResponseError(end.code, end.message)
             case _:
                 reason = {"length": "max_output_tokens", "time": "max_time"}.get(end.reason, "stopped")
-                response.status = "cancelled" if self._stopped == "cancelled" else "incomplete"
-                steered = halted and self.steered and self._stopped is None
+                response.status = "cancelled" if halted and self.stopped == "cancelled" else "incomplete"
+                steered = halted and self.steered and self.stopped is None
                 response.incomplete_details = it.IncompleteDetails("steered" if steered else reason)
-        status = "cancelled" if halted and self._stopped is not None else response.status
+        status = "cancelled" if halted and self.stopped is not None else response.status
         self.final = Final(status if status in ("completed", "incomplete", "failed") else "cancelled", end.usage)
-        await (self.settled(self, end) or _nothing())
-        whole = self._snapshot()
+        if self._composer.broken:
+            # The tokens hold a part of a call that no item tells of.
+            end = msgspec.structs.replace(end, continuation=None)
+        try:
+            await self.settled(self, end)
+        except Exception:
+            log.exception("response %s was not settled", response.id)
+        whole = self.snapshot()
         if response.status == "completed":
             self._emit([ev.Completed(self.next_number(), whole)])
         elif response.status == "failed":
@@ -298,18 +364,33 @@ class Turn:
         else:
             self._emit([ev.Incomplete(self.next_number(), whole)])
 
-    async def _halt_run(self) -> None:
-        if self._run is not None:
-            await self._run.stop()
+    @property
+    def _ends_early(self) -> bool:
+        return self.stopped is not None or self.steered
+
+    def _begin(self, job: Job) -> Run | None:
+        """A run of the backend; None where nobody wants it any more."""
+        if self._ends_early:
+            return None
+        self._run = self.asked.served.backend.start(job)
+        return self._run
+
+    def _halt(self) -> None:
+        """End what it waits for, or its run. How that ended comes as the run's last piece."""
+        if not self.ticket.admitted:
+            self.ticket.release()
+        if self._pause is not None:
+            self._pause.cancel()
+        if self._run is not None and (self._halting is None or self._halting.done()):
+            self._halting = asyncio.ensure_future(self._run.stop())
 
     def _emit(self, events: list[ev.Event]) -> None:
         if not events:
             return
         self.last_event = time.monotonic()
-        lane = self.asked.request.stream_id
-        if lane is not None:
+        if self._lane is not None:
             for event in events:
-                event.stream_id = lane
+                event.stream_id = self._lane
         if self.history is not None:
             self.history += events
             self._grown.set()
@@ -319,59 +400,21 @@ class Turn:
             self._buffer += events
             self._news.set()
 
-    def _snapshot(self) -> Response:
-        """The response as it is now: an event keeps what was true when it was made."""
-        return msgspec.structs.replace(self.response, output=list(self.response.output))
 
-    def next_number(self) -> int:
-        self._number += 1
-        return self._number - 1
+_CODES = {"error": "server_error", "usage": "invalid_prompt"}
+"""Our words as OpenAI's; Codex CLI gives up on the second and tries again after any that it does not know."""
 
 
-async def _nothing() -> None:
-    pass
+def _never() -> End:
+    """The end of what did not begin."""
+    return End("aborted", Usage())
 
 
-def response_of(asked: Asked) -> Response:
-    """The object of a response that begins, with what the request said and the tier that serves."""
-    request = asked.request
-    parent = asked.parent if asked.chained else None
-    return Response(
-        id=new_id("resp"),
-        model=request.model,
-        created_at=time.time(),
-        instructions=request.instructions,
-        previous_response_id=parent.id if parent is not None else None,
-        max_output_tokens=request.max_output_tokens,
-        temperature=request.temperature,
-        top_p=request.top_p,
-        parallel_tool_calls=request.parallel_tool_calls is not False,
-        tool_choice=request.tool_choice or "auto",
-        tools=request.tools or [],
-        background=request.background or False,
-        max_tool_calls=request.max_tool_calls,
-        metadata=request.metadata or {},
-        prompt_cache_key=request.prompt_cache_key,
-        reasoning=request.reasoning,
-        safety_identifier=request.safety_identifier,
-        service_tier=asked.tier.id,
-        store=request.store is not False,
-        text=request.text,
-        truncation=request.truncation or "disabled",
-        user=request.user,
-    )
+def _cut(end: End) -> End:
+    """What was generated beyond the boundary of a steer is in the tokens and in no item."""
+    reason = end.reason if end.reason == "error" else "aborted"
+    return msgspec.structs.replace(end, reason=reason, continuation=None)
 
 
-def added(one: Usage, other: Usage) -> Usage:
-    """The tokens of two runs that made one response."""
-    total = msgspec.convert(msgspec.to_builtins(one), Usage)
-    total.input_tokens += other.input_tokens
-    total.output_tokens += other.output_tokens
-    total.total_tokens += other.total_tokens
-    total.input_tokens_details.cached_tokens += other.input_tokens_details.cached_tokens
-    total.input_tokens_details.cache_write_tokens += other.input_tokens_details.cache_write_tokens
-    details = total.output_tokens_details
-    details.reasoning_tokens += other.output_tokens_details.reasoning_tokens
-    details.accepted_prediction_tokens += other.output_tokens_details.accepted_prediction_tokens
-    details.rejected_prediction_tokens += other.output_tokens_details.rejected_prediction_tokens
-    return total
+async def _shielded(opening: asyncio.Task[Any]) -> None:
+    await asyncio.shield(opening)

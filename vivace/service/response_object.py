@@ -1,0 +1,56 @@
+"""The object of a response, as it begins, and the sum of what its runs used."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from vivace.protocol.items import Response, new_id
+from vivace.protocol.usage import Usage
+from vivace.service.asking import Asked
+
+
+def response_of(asked: Asked) -> Response:
+    """The object of a response that begins, with what the request said and the tier that serves."""
+    request = asked.request
+    parent = asked.parent if asked.chained else None
+    return Response(
+        id=new_id("resp"),
+        model=request.model,
+        created_at=time.time(),
+        instructions=request.instructions,
+        previous_response_id=parent.id if parent is not None else None,
+        max_output_tokens=request.max_output_tokens,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        parallel_tool_calls=request.parallel_tool_calls is not False,
+        tool_choice=request.tool_choice or "auto",
+        tools=request.tools or [],
+        background=request.background or False,
+        max_tool_calls=request.max_tool_calls,
+        metadata=request.metadata or {},
+        prompt_cache_key=request.prompt_cache_key,
+        reasoning=request.reasoning,
+        safety_identifier=request.safety_identifier,
+        service_tier=asked.tier.id,
+        store=request.store is not False,
+        text=request.text,
+        truncation=request.truncation or "disabled",
+        user=request.user,
+    )
+
+
+def added(one: Usage, other: Usage) -> Usage:
+    """The tokens of two runs that made one response."""
+    total = msgspec.convert(msgspec.to_builtins(one), Usage)
+    total.input_tokens += other.input_tokens
+    total.output_tokens += other.output_tokens
+    total.total_tokens += other.total_tokens
+    total.input_tokens_details.cached_tokens += other.input_tokens_details.cached_tokens
+    total.input_tokens_details.cache_write_tokens += other.input_tokens_details.cache_write_tokens
+    details = total.output_tokens_details
+    details.reasoning_tokens += other.output_tokens_details.reasoning_tokens
+    details.accepted_prediction_tokens += other.output_tokens_details.accepted_prediction_tokens
+    details.rejected_prediction_tokens += other.output_tokens_details.rejected_prediction_tokens
+    return total
