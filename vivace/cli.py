@@ -1,9 +1,13 @@
-"""The command: composes the rooms. Each command does little more than hand its options to one of them."""
+"""The command: composes the rooms. Each command does little more than hand its options to one of them.
+
+A person waits for ``edit``, so what it does not need is imported by whoever does: the groups of other commands are
+added by :func:`whole` (``app`` is that), settings are made where they are asked for.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,28 +15,50 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vivace import __version__
-from vivace.bench.commands import bench_app
-from vivace.doctor import doctor
 from vivace.errors import VivaceError
-from vivace.models.commands import models_app
-from vivace.service.keys_command import keys_app
-from vivace.settings import Settings
 from vivace.ui.clock import process_started
 from vivace.ui.edit_command import INTERRUPTED, EditOptions, run_edit, split_arguments
 
 if TYPE_CHECKING:
     from vivace.bench.host import Host
     from vivace.models.catalogue import ModelInfo
+    from vivace.resident import EditService
+    from vivace.server.command import Choice, Composed
     from vivace.service.local import LocalService
+    from vivace.settings import Settings
 
-app = typer.Typer(
+_app = typer.Typer(
     name="vivace",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     help="Code edits at the speed of thought, from open models on your own machine.",
 )
-app.add_typer(models_app, name="models")
+
+
+def whole() -> typer.Typer:
+    """The command line with every command."""
+    if not _app.registered_groups:
+        from vivace.bench.commands import bench_app
+        from vivace.doctor import doctor
+        from vivace.models.commands import models_app
+        from vivace.resident_command import service_app
+        from vivace.server.command import serve_command
+        from vivace.service.keys_command import keys_app
+
+        _app.add_typer(models_app, name="models")
+        _app.add_typer(bench_app(_open_host), name="bench")
+        _app.add_typer(keys_app(_keys_place), name="keys")
+        _app.command()(serve_command(_compose_serve))
+        _app.add_typer(service_app, name="service")
+        _app.command()(doctor)
+    return _app
+
+
+def __getattr__(name: str) -> object:
+    if name == "app":
+        return whole()
+    raise AttributeError(name)
 
 
 @asynccontextmanager
@@ -43,6 +69,14 @@ async def _open_host(model: str, settings: Settings) -> AsyncIterator[Host]:
         yield host
 
 
+@asynccontextmanager
+async def _compose_serve(choice: Choice, settings: Settings) -> AsyncIterator[Composed]:
+    from vivace.serving import compose_serve
+
+    async with compose_serve(choice, settings) as composed:
+        yield composed
+
+
 def _keys_place(settings: Settings) -> tuple[str, Path | None]:
     """Where the keys are kept, and the file whose plans they may name."""
     from vivace.service.database import default_url
@@ -50,12 +84,7 @@ def _keys_place(settings: Settings) -> tuple[str, Path | None]:
     return settings.database_url or default_url(settings.state_dir), settings.tiers_file
 
 
-app.add_typer(bench_app(_open_host), name="bench")
-app.add_typer(keys_app(_keys_place), name="keys")
-app.command()(doctor)
-
-
-@app.callback(invoke_without_command=True)
+@_app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
@@ -63,10 +92,11 @@ def _root(
     if version:
         print(f"vivace {__version__}")
         raise typer.Exit
-    context.obj = Settings()
+    if context.invoked_subcommand != "edit":
+        context.obj = _settings()
 
 
-@app.command()
+@_app.command()
 def edit(
     context: typer.Context,
     arguments: Annotated[
@@ -93,13 +123,13 @@ def edit(
         model=model, yes=yes, dry_run=dry_run, json=as_json, seed=seed, temperature=temperature, candidates=candidates
     )
     paths, instruction = split_arguments(arguments)
-    raise typer.Exit(run_edit(_local_service, paths, instruction, options, context.obj, process_started()))
+    raise typer.Exit(run_edit(_edit_service, paths, instruction, options, _settings, process_started()))
 
 
 def main() -> None:
     """Entry point; errors that a user can understand are told in words, with their exit code."""
     try:
-        app()
+        (_app if sys.argv[1:2] == ["edit"] else whole())()
     except VivaceError as error:
         print(f"vivace: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
@@ -107,11 +137,34 @@ def main() -> None:
         sys.exit(INTERRUPTED)
 
 
+def _settings() -> Settings:
+    from vivace.settings import Settings
+
+    return Settings()
+
+
+def _edit_service(settings: Callable[[], Settings]) -> EditService:
+    from vivace.resident import EditService
+    from vivace.ui.loading import LoadingLine
+
+    return EditService(settings, _local_service, _pull_named, LoadingLine(), _tell)
+
+
+def _tell(line: str) -> None:
+    print(f"vivace: {line}", file=sys.stderr, flush=True)
+
+
 def _local_service(settings: Settings) -> LocalService:
     from vivace.service.local import LocalService
     from vivace.ui.loading import LoadingLine
 
     return LocalService(settings, pull=_pull, watch=LoadingLine())
+
+
+def _pull_named(model: str, settings: Settings) -> None:
+    from vivace.models.catalogue import find_model
+
+    _pull(find_model(model, settings), settings)
 
 
 def _pull(info: ModelInfo, settings: Settings) -> None:

@@ -42,6 +42,9 @@ class Settings(BaseSettings):
     state_dir: Path = Field(default_factory=lambda: Path(platformdirs.user_state_dir("vivace")))
     """Where the service keeps its database and the resident service its socket."""
 
+    resident_minutes: float = 15.0
+    """Minutes after which the resident service of ``vivace edit`` ends when nobody asks it; 0 goes without it."""
+
     database_url: str = ""
     """The service's database; empty takes an SQLite file in ``state_dir``, ``postgresql://user@host/name`` is shared."""
 

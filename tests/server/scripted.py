@@ -239,7 +239,7 @@ class ScriptedGateway:
     async def models(self, principal: Principal) -> list[ModelCard]:
         return self.cards
 
-    async def input_tokens(self, request: ResponseRequest) -> int:
+    async def input_tokens(self, request: ResponseRequest, principal: Principal | None = None) -> int:
         self.requests.append(request)
         return 7
 

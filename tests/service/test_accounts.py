@@ -65,3 +65,23 @@ def test_a_key_brings_its_principal_plan_models_and_limits(tmp_path: Path) -> No
         engine.dispose()
 
     asyncio.run(work())
+
+
+def test_a_revoked_key_ends_on_a_line_that_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vivace.service.keys.FRESH", 0.0)
+
+    async def work() -> None:
+        keys = KeyStore(open_database(f"sqlite:///{tmp_path}/keys.db"))
+        accounts = Accounts(TIERS, keys)
+        secret, record = keys.create("ci", principal="team", plan="large")
+        team = await accounts.authenticate(secret)
+        assert team is not None
+        service = gateway(accounts=accounts, tiers=TIERS)
+        await answer(service, principal=team, max_output_tokens=1)
+        keys.revoke(record.prefix)
+        with pytest.raises(Refused) as caught:
+            await service.respond(request(), team)
+        assert (caught.value.code, caught.value.status) == ("invalid_api_key", 401)
+        await service.close()
+
+    asyncio.run(work())

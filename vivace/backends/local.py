@@ -47,9 +47,11 @@ class LocalBackend:
         self._constraints: dict[bytes, Constraint] = {}
 
     async def open(self, watch: Watch) -> ModelCard:
-        # The tokenizer is built while the engine process starts.
-        ready, dialect = await asyncio.gather(self.engine.open(watch), asyncio.to_thread(self._load_dialect))
-        self._dialect = dialect
+        dialect, ready = self._dialect, self.engine.ready
+        if dialect is None or ready is None:
+            # The tokenizer is built while the engine process starts.
+            ready, dialect = await asyncio.gather(self.engine.open(watch), asyncio.to_thread(self._load_dialect))
+            self._dialect = dialect
         return ModelCard(
             name=self.info.name,
             context_window=ready.window,

@@ -69,6 +69,7 @@ class PacedBackend:
             context_window=self.window,
             dialect="paced",
             takes_reference=True,
+            tools=True,
             detail=f"no model: a script at {self.pace.tok_s:g} tok/s, {self.pace.ttft * 1000:g} ms to the first token",
         )
 

@@ -190,6 +190,8 @@ class Scene:
 
     def __init__(self, job: Job) -> None:
         self.job = job
+        self.asked: list[Item] = job.request.input if isinstance(job.request.input, list) else []
+        """What the client sent; orders to the service, such as a compaction trigger, are in no prompt."""
         new = list(_since_last_answer(job.items))
         self.user = next((item.text for item in new if _is_user(item)), None)  # type: ignore[union-attr]
         self.output = next(
@@ -207,7 +209,7 @@ class Scene:
             return None
         if when.tool is not None and all(when.tool not in (t.name, t.public_name) for t in self.job.tools.tools):
             return None
-        if when.item is not None and all(when.item != _type(item) for item in self.job.items):
+        if when.item is not None and all(when.item != _type(item) for item in (*self.job.items, *self.asked)):
             return None
         groups: dict[str, str] = {}
         said = [item.text for item in self.job.items if isinstance(item, Message) and item.role == "user"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vivace.protocol.contracts import Principal
+from vivace.protocol.errors import Refused
 from vivace.service.asking import Buyer
 from vivace.service.keys import KeyRecord, KeyStore
 from vivace.service.tiers import TierTable
@@ -27,6 +28,15 @@ class Accounts:
             return None
         self._records[record.prefix] = record
         return Principal(record.principal, record.prefix, record.plan or "")
+
+    async def check(self, principal: Principal) -> None:
+        """Raises :class:`Refused` when the key of an open connection has been revoked or has expired since."""
+        if self._keys is None or not principal.key:
+            return
+        record = await self._keys.current(principal.key)
+        if record is None:
+            raise Refused("The API key is no longer valid.", 401, "invalid_api_key")
+        self._records[record.prefix] = record
 
     def buyer(self, principal: Principal) -> Buyer:
         """The plan and the key's limits that a principal's requests are checked against."""

@@ -258,6 +258,7 @@ class LocalGateway:
             raise Refused("The server is going down.", 503, "server_error", headers={"retry-after": "5"})
         parent = None
         try:
+            await self.accounts.check(principal)
             if request.previous_response_id is not None:
                 parent = await self.link(request.previous_response_id, principal)
                 if parent is None:

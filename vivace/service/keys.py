@@ -182,6 +182,17 @@ class KeyStore:
         self._used[record.id] = int(now * 1000)
         return record
 
+    async def current(self, prefix: str, now: float | None = None) -> KeyRecord | None:
+        """The record of the key that begins so, if it may still be used: for connections that outlive a request."""
+        now = time.time() if now is None else now
+        if time.monotonic() - self._loaded > FRESH and not self._refreshing.locked():
+            await self._refresh(FRESH)
+        record = next((record for record in self._known.values() if record.prefix == prefix), None)
+        if record is None or not record.usable(now):
+            return None
+        self._used[record.id] = int(now * 1000)
+        return record
+
     async def flush(self) -> None:
         """Write when keys were last used; done along with each refresh too."""
         async with self._refreshing:

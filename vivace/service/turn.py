@@ -339,6 +339,9 @@ class Turn:
         match end.reason:
             case "stop":
                 response.status = "completed"
+            case "error" if end.code == "content_filter":
+                response.status = "incomplete"
+                response.incomplete_details = it.IncompleteDetails("content_filter")
             case "error":
                 response.status = "failed"
                 response.error = it.ResponseError(end.code, end.message)

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeVar
 
 from vivace.agent.edit import apply, edit, read_sources
 from vivace.agent.result import EditEvent, EditRequest, EditResult
@@ -22,11 +22,9 @@ from vivace.protocol.contracts import Service
 from vivace.ui.jsonout import report
 from vivace.ui.plain import PlainFace
 
-if TYPE_CHECKING:
-    from vivace.settings import Settings
-
 OK, FAILED, USAGE, NO_CHANGE, INTERRUPTED = 0, 1, 2, 3, 130
-ServiceFactory: TypeAlias = "Callable[[Settings], Service]"
+S = TypeVar("S")
+"""What a service is made from; nothing here looks into it."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +64,11 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], str]:
 
 
 def run_edit(
-    service_factory: ServiceFactory,
+    service_factory: Callable[[S], Service],
     paths: Sequence[str],
     instruction: str,
     options: EditOptions,
-    settings: Settings,
+    settings: S,
     process_started: float,
 ) -> int:
     """Run the command and return its exit code; nothing escapes but defects.
@@ -104,11 +102,11 @@ def run_edit(
 
 def _run(
     course: _Course,
-    service_factory: ServiceFactory,
+    service_factory: Callable[[S], Service],
     paths: Sequence[str],
     instruction: str,
     options: EditOptions,
-    settings: Settings,
+    settings: S,
 ) -> int:
     if options.yes and options.dry_run:
         raise UsageError("--yes and --dry-run exclude each other", param="yes")

@@ -1,0 +1,1 @@
+"""The line: a service in another process or on another machine, behind the same contract."""
