@@ -32,9 +32,9 @@ from benchmarks.tasks import Task, TaskFile, load
 from vivace import __version__
 from vivace.agent.edit import apply, edit, read_sources
 from vivace.agent.result import Began, EditEvent, EditRequest, EditResult
+from vivace.composing import compose_gateway
 from vivace.errors import VivaceError
 from vivace.protocol.contracts import ModelCard, Service
-from vivace.service.local import LocalService
 from vivace.settings import Settings
 
 RESULTS = Path(__file__).parent / "results"
@@ -143,7 +143,7 @@ def grade_all(tasks: Sequence[Task], records: Sequence[Record], files: Sequence[
 def run(files: Sequence[TaskFile], options: Options, settings: Settings) -> tuple[Report, list[bytes]]:
     """One run, graded; and the files that the turns left."""
     tasks = [task for file in files for task in file.tasks]
-    card, records, texts = asyncio.run(run_all(LocalService(settings), tasks, options))
+    card, records, texts = asyncio.run(run_all(compose_gateway(settings, database=False), tasks, options))
     grade_all(tasks, records, texts)
     report = Report(
         command=_command(options),

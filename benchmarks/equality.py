@@ -29,10 +29,13 @@ from vivace.agent.plan import make_plan
 from vivace.agent.workspace import Workspace
 from vivace.backends.base import Job
 from vivace.backends.local import LocalBackend
+from vivace.composing import compose_gateway
 from vivace.engine.messages import Finish, Sampling, Start
 from vivace.models.catalogue import find_model
 from vivace.models.store import model_path
-from vivace.service.local import LocalService, messages_of
+from vivace.protocol.contracts import Service
+from vivace.protocol.items import Item, Message, items_of
+from vivace.protocol.requests import ResponseRequest
 from vivace.settings import Settings
 
 SETS = ("edit", "repair", "long_edit")
@@ -56,7 +59,13 @@ async def answers(backend: LocalBackend, starts: Sequence[Start], at_once: int) 
     return list(await asyncio.gather(*(one(start) for start in starts)))
 
 
-async def requests_of(service: LocalService, backend: LocalBackend, model: str, tasks: Sequence[Task]) -> list[Start]:
+def items_in(request: ResponseRequest) -> list[Item]:
+    """What a model reads of a request: its instructions, then its input."""
+    head: list[Item] = [Message("system", request.instructions)] if request.instructions else []
+    return [*head, *(items_of(request.input) if isinstance(request.input, str) else request.input)]
+
+
+async def requests_of(service: Service, backend: LocalBackend, model: str, tasks: Sequence[Task]) -> list[Start]:
     """The engine's requests for the tasks, as an edit turn makes them."""
     card = await service.open(model)
     made = []
@@ -66,7 +75,7 @@ async def requests_of(service: LocalService, backend: LocalBackend, model: str, 
             plan = await make_plan(service, card, Workspace(Path(folder)).read(task.path), task.instruction)
             request = plan.ask.request(model)
             request.max_output_tokens = min(plan.max_output_tokens, LONGEST)
-            made.append(backend.frame(Job(request=request, items=messages_of(request))))
+            made.append(backend.frame(Job(request=request, items=items_in(request))))
     return made
 
 
@@ -103,7 +112,7 @@ def random_cases(starts: Sequence[Start], count: int, seed: int = 0) -> list[Sta
 async def compare(model: str, tasks: Sequence[Task], extra: int) -> dict[str, object]:
     """Ask everything twice and count what differs."""
     settings = Settings()
-    service = LocalService(settings)
+    service = compose_gateway(settings, database=False)
     info = find_model(model, settings)
     backend = LocalBackend(info, model_path(info, settings), settings)
     card = await backend.open(lambda stage, share: None)

@@ -21,10 +21,10 @@ from vivace.ui.edit_command import INTERRUPTED, EditOptions, run_edit, split_arg
 
 if TYPE_CHECKING:
     from vivace.bench.host import Host
+    from vivace.composing import ComposedGateway
     from vivace.models.catalogue import ModelInfo
     from vivace.resident import EditService
     from vivace.server.command import Choice, Composed
-    from vivace.service.local import LocalService
     from vivace.settings import Settings
 
 _app = typer.Typer(
@@ -154,11 +154,11 @@ def _tell(line: str) -> None:
     print(f"vivace: {line}", file=sys.stderr, flush=True)
 
 
-def _local_service(settings: Settings) -> LocalService:
-    from vivace.service.local import LocalService
+def _local_service(settings: Settings) -> ComposedGateway:
+    from vivace.composing import compose_gateway
     from vivace.ui.loading import LoadingLine
 
-    return LocalService(settings, pull=_pull, watch=LoadingLine())
+    return compose_gateway(settings, database=False, pull=_pull, watch=LoadingLine())
 
 
 def _pull_named(model: str, settings: Settings) -> None:

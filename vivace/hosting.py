@@ -10,6 +10,7 @@ import numpy as np
 
 from vivace.backends.local import engine_config
 from vivace.bench.host import Bounds, Host, ModelFacts
+from vivace.composing import compose_gateway
 from vivace.dialects.chat import ChatDialect
 from vivace.engine import messages as m
 from vivace.engine.kv import BLOCK
@@ -24,7 +25,6 @@ from vivace.models.gguf_file import open_gguf
 from vivace.models.pull import pull
 from vivace.models.tokenizer import Tokenizer
 from vivace.protocol.items import Message
-from vivace.service.local import LocalService
 from vivace.settings import Settings
 
 
@@ -36,7 +36,7 @@ async def open_host(model: str, settings: Settings) -> AsyncIterator[Host]:
     with open_gguf(path) as file:
         spec = spec_from_gguf(file.metadata, {name: file.tensor_shape(name) for name in file.tensor_names})
     config = engine_config(path, settings)
-    service = LocalService(settings)
+    service = compose_gateway(settings, database=False)
     try:
         yield Host(
             service=service,

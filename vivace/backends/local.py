@@ -19,7 +19,7 @@ from vivace.dialects.chat import ChatDialect, Prompt, Trail
 from vivace.dialects.completion import completion_ends, completion_prompt
 from vivace.dialects.constrain import Constraint, constrain
 from vivace.dialects.harmony import HARMONY_TOKENS
-from vivace.engine.messages import EngineConfig, Grammar, Sampling, Start
+from vivace.engine.messages import EngineConfig, Grammar, Ready, Sampling, Start
 from vivace.engine.process import EngineProcess
 from vivace.errors import UsageError, VivaceError
 from vivace.models.catalogue import ModelInfo
@@ -47,11 +47,14 @@ class LocalBackend:
         self._constraints: dict[bytes, Constraint] = {}
 
     async def open(self, watch: Watch) -> ModelCard:
-        dialect, ready = self._dialect, self.engine.ready
-        if dialect is None or ready is None:
-            # The tokenizer is built while the engine process starts.
-            ready, dialect = await asyncio.gather(self.engine.open(watch), asyncio.to_thread(self._load_dialect))
-            self._dialect = dialect
+        if self._dialect is not None and self.engine.ready is not None:
+            return self._card(self.engine.ready, self._dialect)
+        # The tokenizer is built while the engine process starts.
+        ready, dialect = await asyncio.gather(self.engine.open(watch), asyncio.to_thread(self._load_dialect))
+        self._dialect = dialect
+        return self._card(ready, dialect)
+
+    def _card(self, ready: Ready, dialect: ChatDialect) -> ModelCard:
         return ModelCard(
             name=self.info.name,
             context_window=ready.window,

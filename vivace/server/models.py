@@ -88,6 +88,13 @@ def entry(card: ModelCard) -> dict[str, Any]:
         "created": 0,
         "owned_by": card.owned_by,
         "max_model_len": card.context_window,
+        # What vivace's own client asks for.
+        "dialect": card.dialect,
+        "takes_reference": card.takes_reference,
+        "detail": card.detail,
+        "tools": card.tools,
+        "reasoning": card.reasoning,
+        "tiers": card.tiers,
     }
 
 
