@@ -1,4 +1,4 @@
-"""What a face is told of a conversation, in order. Data only: the same events feed the terminal, JSON lines, an editor."""
+"""What a face is told of a conversation, in order. The same events feed the terminal, JSON lines and editors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Status = Literal["done", "unchanged", "stopped", "limit", "failed"]
 WorkerState = Literal["waiting", "running", "done", "failed", "stopped"]
 
 
-class Event(Struct, frozen=True, kw_only=True, tag_field="type", tag=True):
+class Event(Struct, kw_only=True, tag_field="type", tag=True):
     """``turn`` is the turn's number, ``worker`` the background worker that it is about, "" for the foreground."""
 
     turn: int = 0
