@@ -29,6 +29,7 @@ test: lint
 	$(BIN)/python -m pytest --durations=10
 
 test-clients: $(STAMP)
+	sh tests/clients/setup.sh
 	$(BIN)/python -m pytest -m clients --durations=10 tests/clients
 
 # SOAK_SECONDS: how long the load lasts; 600 for the full run.

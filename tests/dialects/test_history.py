@@ -145,12 +145,24 @@ def test_free_text_calls_are_written_as_they_were_made(name: str, dialect: Calla
 def test_developer_messages(name: str, dialect: Callable[[str], ChatDialect]) -> None:
     chat = dialect(name)
     leading: list[Item] = [Message("system", "A"), Message("developer", "B"), Message("developer", "C")]
-    merged = chat.prompt([*leading, Message("user", "x")])
-    assert merged == chat.prompt([Message("system", "A\n\nB\n\nC"), Message("user", "x")])
+    begun = text_of(chat, chat.prompt([*leading, Message("user", "x")]))
+    assert begun.startswith("".join(f"<|im_start|>system\n{text}<|im_end|>\n" for text in "ABC"))
     late: list[Item] = [*leading, Message("user", "x"), Message("assistant", "y"), Message("developer", "D")]
     text = text_of(chat, chat.prompt([*late, Message("user", "z")]))
-    assert text_of(chat, merged).removesuffix("<|im_start|>assistant\n") in text
+    assert begun.removesuffix("<|im_start|>assistant\n") in text
     assert "y<|im_end|>\n<|im_start|>system\nD<|im_end|>\n<|im_start|>user\nz" in text
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("name", MODELS)
+def test_what_is_prepared_with_the_first_message_is_the_beginning(
+    name: str, dialect: Callable[[str], ChatDialect]
+) -> None:
+    chat = dialect(name)
+    first: list[Item] = [Message("developer", "Base.")]
+    whole = chat.prompt([*first, Message("developer", "Skills."), Message("user", "x")], TABLE)
+    prepared = chat.compose(first, TABLE, answer=False).tokens
+    assert whole[: len(prepared)] == prepared
 
 
 NEW: dict[str, list[Item]] = {

@@ -20,10 +20,12 @@ from vivace.service.composer import Composer, Told
 TABLE = ToolTable.of([SHELL, PATCH, TEAM])
 
 
-def composed(pieces: list[Told], status: Any = "completed", seal: Any = None) -> tuple[Composer, list[ev.Event]]:
+def composed(
+    pieces: list[Told], status: Any = "completed", seal: Any = None, summarises: bool = False
+) -> tuple[Composer, list[ev.Event]]:
     """Everything of a response with these pieces."""
     numbers = itertools.count()
-    composer = Composer(TABLE, lambda: next(numbers), seal)
+    composer = Composer(TABLE, lambda: next(numbers), seal, summarises)
     response = Response("resp_1", "m", 0.0)
     events: list[ev.Event] = [ev.Created(next(numbers), response)]
     for piece in pieces:
@@ -110,6 +112,23 @@ def test_thoughts_are_sealed_where_asked() -> None:
     composer, _ = composed([Reasoning("a"), Reasoning("b"), Text("c")], seal=lambda text: f"<{text}>")
     assert isinstance(composer.output[0], it.Reasoning)
     assert composer.output[0].encrypted_content == "<ab>"
+
+
+def test_thoughts_go_out_as_the_summary_that_was_asked_for() -> None:
+    composer, events = composed([Reasoning("a"), Reasoning("b"), Text("c")], summarises=True)
+    check(events)
+    assert kinds(events)[1:7] == [
+        "ItemAdded",
+        "ReasoningSummaryPartAdded",
+        "ReasoningSummaryTextDelta",
+        "ReasoningSummaryTextDelta",
+        "ReasoningSummaryTextDone",
+        "ReasoningSummaryPartDone",
+    ]
+    thought = composer.output[0]
+    assert isinstance(thought, it.Reasoning) and it.content_text(thought.summary) == "ab"
+    # The model reads its own thoughts again, not a summary of them.
+    assert it.item_text(thought) == "ab"
 
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=5)

@@ -202,8 +202,12 @@ class ChatDialect:
 
     @cached_property
     def _late_system(self) -> bool:
-        """The template leaves instructions in the middle of a conversation where they are."""
-        return self._keeps(["system", "user", "assistant", "system", "user"])
+        """The template leaves instructions where they are, several at the beginning and later ones.
+
+        Then none are merged: tools stand behind the first, so a prompt that was prepared with the first alone, as Codex
+        CLI has it prepared, is the beginning of the one that follows.
+        """
+        return self._keeps(["system", "system", "user", "assistant", "system", "user"])
 
     @cached_property
     def _system(self) -> bool:
@@ -254,8 +258,13 @@ class ChatDialect:
     def _plain_turns(self, turns: list[Turn], block: str) -> list[tuple[str, str, int]]:
         """Roles and texts that this template takes; the last is the turn that each began as."""
         plain: list[tuple[str, str, int]] = []
+        leading = True
         for number, turn in enumerate(turns):
             role, text = str(turn.role), turn.text
+            leading = leading and role == "system"
+            if leading and number and not self._late_system:
+                plain[-1] = ("system", f"{plain[-1][1]}\n\n{text}", 0)
+                continue
             if number == 0 and block:
                 if role == "system":
                     text = f"{text}\n\n{block}" if text else block

@@ -1,8 +1,7 @@
 """Items of a conversation to the turns that a chat template knows.
 
-What the model wrote between two of its prompts is one turn: reasoning, texts and calls, in order. Instructions at the
-beginning are merged, later ones stay where they are: moving them would change the prompt's beginning, which KV memory
-is found by.
+What the model wrote between two of its prompts is one turn: reasoning, texts and calls, in order. Instructions stay
+where they are, each a turn of its own: a change of the prompt's beginning is one that KV memory is not found by.
 """
 
 from __future__ import annotations
@@ -68,10 +67,7 @@ def turns_of(items: Sequence[Item], tools: ToolTable) -> list[Turn]:
                     _assistant(turns).said.append(text)
                     continue
                 role: TurnRole = "user" if item.role == "user" else "system"
-                if role == "system" and len(turns) == 1 and turns[0].role == "system":
-                    turns[0].text = f"{turns[0].text}\n\n{text}"
-                else:
-                    turns.append(Turn(role, text))
+                turns.append(Turn(role, text))
             case Reasoning():
                 _assistant(turns).reasoning += content_text(item.content or [])
             case FunctionCall():

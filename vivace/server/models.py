@@ -105,7 +105,7 @@ def codex_entry(card: ModelCard, place: int) -> dict[str, Any]:
     found: dict[str, Any] = {
         "slug": card.name,
         "display_name": card.name,
-        "description": card.detail or card.name,
+        "description": f"{card.detail or card.name}.",  # Codex CLI writes on behind it
         "supported_reasoning_levels": [{"effort": effort, "description": told.format(effort)} for effort in efforts],
         "default_reasoning_level": "medium",
         "default_reasoning_summary": "none",

@@ -14,7 +14,7 @@ from vivace.dialects.jsontext import CustomInputDecoder
 from vivace.dialects.tools import FlatTool, ToolTable
 from vivace.protocol import events as ev
 from vivace.protocol import items as it
-from vivace.protocol.items import Item, ItemStatus, OutputText, ReasoningText, new_id
+from vivace.protocol.items import Item, ItemStatus, OutputText, ReasoningText, SummaryText, new_id
 
 Told = Text | Reasoning | CallStart | CallText | CallEnd
 Seal = Callable[[str], str]
@@ -24,10 +24,15 @@ Seal = Callable[[str], str]
 class Composer:
     """Makes one response's items.
 
-    ``number`` gives sequence numbers; ``seal`` is there when opaque reasoning was asked for.
+    ``number`` gives sequence numbers; ``seal`` is there when opaque reasoning was asked for. With ``summarises``
+    thoughts go out as the summary that the request asked for: an open model's thoughts are all there is to summarise,
+    and clients that ask show nothing else.
     """
 
-    def __init__(self, table: ToolTable, number: Callable[[], int], seal: Seal | None = None) -> None:
+    def __init__(
+        self, table: ToolTable, number: Callable[[], int], seal: Seal | None = None, summarises: bool = False
+    ) -> None:
+        self._thinks: type[_OpenReasoning] = _OpenSummary if summarises else _OpenReasoning
         self.table = table
         self.output: list[Item] = []
         self.broken = False
@@ -65,7 +70,7 @@ class Composer:
             case Text(text):
                 return self._say(opened if isinstance(opened, _OpenMessage) else None, _OpenMessage, text)
             case Reasoning(text):
-                return self._say(opened if isinstance(opened, _OpenReasoning) else None, _OpenReasoning, text)
+                return self._say(opened if isinstance(opened, _OpenReasoning) else None, self._thinks, text)
             case CallText(text):
                 if not isinstance(opened, _OpenCall | _OpenCustom) or not text:
                     return []
@@ -177,6 +182,26 @@ class _OpenReasoning:
             ev.ReasoningTextDone(number(), self.id, index, 0, text),
             ev.PartDone(number(), self.id, index, 0, ReasoningText(text)),
         ], it.Reasoning(self.id, [], [ReasoningText(text)])
+
+
+class _OpenSummary(_OpenReasoning):
+    """The same thoughts by the events of a summary."""
+
+    def begin(self, number: Callable[[], int], index: int) -> list[ev.Event]:
+        return [ev.ReasoningSummaryPartAdded(number(), self.id, index, 0, SummaryText(""))]
+
+    def more(self, number: Callable[[], int], index: int, text: str) -> list[ev.Event]:
+        self.parts.append(text)
+        return [ev.ReasoningSummaryTextDelta(number(), self.id, index, 0, text)]
+
+    def done(
+        self, number: Callable[[], int], index: int, status: ItemStatus, more: bool
+    ) -> tuple[list[ev.Event], Item]:
+        text = "".join(self.parts)
+        return [
+            ev.ReasoningSummaryTextDone(number(), self.id, index, 0, text),
+            ev.ReasoningSummaryPartDone(number(), self.id, index, 0, SummaryText(text)),
+        ], it.Reasoning(self.id, [SummaryText(text)], [ReasoningText(text)])
 
 
 class _OpenCall:

@@ -84,8 +84,12 @@ class Turn:
         self._settling = False
         self._number = 0
         seals = "reasoning.encrypted_content" in (request.include or ())
+        summary = request.reasoning.summary if request.reasoning is not None else None
         self._composer = Composer(
-            asked.table, self.next_number, (lambda text: sealer.seal("reasoning", text)) if seals else None
+            asked.table,
+            self.next_number,
+            (lambda text: sealer.seal("reasoning", text)) if seals else None,
+            summary not in (None, "none"),
         )
         self._lane = request.stream_id
         self._buffer: list[ev.Event] = []
