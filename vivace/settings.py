@@ -40,7 +40,7 @@ class Settings(BaseSettings):
     """Positions of KV memory over all sequences; 0 sizes it from the model's window and the free memory."""
 
     state_dir: Path = Field(default_factory=lambda: Path(platformdirs.user_state_dir("vivace")))
-    """Where the service keeps its database and the resident service its socket."""
+    """Where the service keeps its database, the resident one its socket, the agent its checkpoints and conversations."""
 
     resident_minutes: float = 15.0
     """Minutes after which the resident service of ``vivace edit`` ends when nobody asks it; 0 goes without it."""
