@@ -40,13 +40,13 @@ class Settings(BaseSettings):
     """Positions of KV memory over all sequences; 0 sizes it from the model's window and the free memory."""
 
     state_dir: Path = Field(default_factory=lambda: Path(platformdirs.user_state_dir("vivace")))
-    """Where the service keeps its database, the resident one its socket, the agent its checkpoints and conversations."""
+    """Where the service keeps its database and socket, and the agent its checkpoints and conversations."""
 
     resident_minutes: float = 15.0
     """Minutes after which the resident service of ``vivace edit`` ends when nobody asks it; 0 goes without it."""
 
     database_url: str = ""
-    """The service's database; empty takes an SQLite file in ``state_dir``, ``postgresql://user@host/name`` is shared."""
+    """The service's database, such as ``postgresql://user@host/name``; empty is an SQLite file in ``state_dir``."""
 
     tiers_file: Path | None = None
     """Tiers, plans and prices of the service (docs/tiers.md); without it four tiers and no limits."""

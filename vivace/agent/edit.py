@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import msgspec
 
@@ -38,6 +39,18 @@ class Candidate:
     verdict: Verdict
 
 
+class Referee(Protocol):
+    """Decides a round of several candidates, in place of the smallest valid diff."""
+
+    async def wins(self, plan: Plan, candidate: Candidate) -> bool:
+        """Whether a valid candidate wins at once; the others are cancelled then."""
+        ...
+
+    async def choose(self, plan: Plan, candidates: list[Candidate]) -> Candidate | None:
+        """The best of all when none has won at once; all of them have ended."""
+        ...
+
+
 def read_sources(request: EditRequest) -> list[SourceFile]:
     """Everything that can be refused without a model; raises :class:`UsageError`."""
     if request.candidates < 1:
@@ -49,7 +62,13 @@ def read_sources(request: EditRequest) -> list[SourceFile]:
     return Workspace(request.root).read_all(request.paths)
 
 
-async def edit(service: Service, request: EditRequest, sources: list[SourceFile], on_event: Listener) -> EditResult:
+async def edit(
+    service: Service,
+    request: EditRequest,
+    sources: list[SourceFile],
+    on_event: Listener,
+    referee: Referee | None = None,
+) -> EditResult:
     """Run one turn. Raises :class:`VivaceError` for a file that cannot be planned and for a service that fails."""
     card = await service.open(request.model)
     on_event(Opened(card))
@@ -61,7 +80,7 @@ async def edit(service: Service, request: EditRequest, sources: list[SourceFile]
         result.files.append(outcome)
         for again in (False, True):
             on_event(_began(plan, outcome))
-            await _round(service, plan, _requests(plan, card, request, again=again), outcome, on_event)
+            await _round(service, plan, _requests(plan, card, request, again=again), outcome, on_event, referee)
             if outcome.status == "changed" or outcome.attempts[-1].lost:
                 break
             if outcome.status == "unchanged":
@@ -100,9 +119,17 @@ def _requests(plan: Plan, card: ModelCard, request: EditRequest, *, again: bool)
 
 
 async def _round(
-    service: Service, plan: Plan, requests: list[ResponseRequest], outcome: FileOutcome, on_event: Listener
+    service: Service,
+    plan: Plan,
+    requests: list[ResponseRequest],
+    outcome: FileOutcome,
+    on_event: Listener,
+    referee: Referee | None,
 ) -> None:
-    """Ask all candidates at once; settle ``outcome`` on the smallest valid diff, the lowest index in a tie."""
+    """Ask all candidates at once; settle ``outcome`` on the smallest valid diff, the lowest index in a tie.
+
+    A referee may let one win before the others have ended, and chooses when they have.
+    """
     attempts = [Attempt() for _ in requests]
     outcome.attempts += attempts
     tasks = [
@@ -110,10 +137,16 @@ async def _round(
         for n, request in enumerate(requests)
     ]
     done: dict[int, Candidate] = {}
+    winner: Candidate | None = None
     try:
         for finished in asyncio.as_completed(tasks):
             candidate = await finished
             done[candidate.index] = candidate
+            if referee is not None:
+                if candidate.verdict.patch and await referee.wins(plan, candidate):
+                    winner = candidate
+                    break
+                continue
             best = _best(done)
             # No diff is smaller than one line, and only a lower index wins a tie.
             if best and _size(best) == 1 and all(n in done for n in range(best.index)):
@@ -122,7 +155,10 @@ async def _round(
         for task in tasks:
             task.cancel("lost_race" if _best(done) else None)
         await asyncio.gather(*tasks, return_exceptions=True)
-    _settle(outcome, [done[n] for n in sorted(done)], _best(done))
+    candidates = [done[n] for n in sorted(done)]
+    if referee is not None and winner is None:
+        winner = await referee.choose(plan, candidates)
+    _settle(outcome, candidates, winner if referee is not None else _best(done))
 
 
 def _settle(outcome: FileOutcome, candidates: list[Candidate], best: Candidate | None) -> None:

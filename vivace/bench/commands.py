@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vivace.bench.tasksets.command import tasks_command
 from vivace.settings import Settings
 
 if TYPE_CHECKING:
@@ -100,4 +101,5 @@ def bench_app(open_host: HostFactory) -> typer.Typer:
         for path in draw_all(load(results), folder or results.parent, results.stem):
             print(path)
 
+    app.command("tasks")(tasks_command(open_host))
     return app

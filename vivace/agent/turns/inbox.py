@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Literal
 
 from vivace.agent.sessions.conversation import Conversation
-from vivace.agent.sessions.entries import MessageState, User
+from vivace.agent.sessions.entries import Entry, MessageState, User
+from vivace.agent.turns.waiting import Waiting, WaitingFile
 
 Verb = Literal["steer", "queue"]
 
@@ -30,7 +31,10 @@ class Letter:
 
 
 class Inbox:
-    """The waiting messages of one conversation, in order. ``changed`` is told each one whose state has changed."""
+    """The waiting messages of one conversation, in order. ``changed`` is told each one whose state has changed.
+
+    They are on disk from the moment that :meth:`put` returns; a new inbox of the same conversation has them again.
+    """
 
     def __init__(self, conversation: Conversation, changed: Callable[[Letter], None] = lambda letter: None) -> None:
         self.conversation = conversation
@@ -40,12 +44,16 @@ class Inbox:
         self._waiting: list[Letter] = []
         self._sent: list[Letter] = []
         self._count = 0
+        self._file = WaitingFile(conversation.path_of_file.with_suffix(".waiting"))
+        for kept in self._file.load(self._users()):
+            verb: Verb = "steer" if kept.verb == "steer" else "queue"
+            self._waiting.append(self._letter(kept.text, verb, kept.files))
 
     def put(self, text: str, verb: Verb, files: tuple[str, ...] = ()) -> Letter:
         """Take a message in. It is shown from now on, and one day delivered, failed with a reason, or given back."""
-        self._count += 1
-        letter = Letter(self._count, text, verb, files)
+        letter = self._letter(text, verb, files)
         self._waiting.append(letter)
+        self._save()
         self.changed(letter)
         if verb == "steer":
             self.interrupt(letter)
@@ -69,6 +77,19 @@ class Inbox:
         late = [letter for letter in self._waiting if letter.verb == "steer"]
         return self._take(late or self._waiting[:1])
 
+    def adopt(self, entries: list[Entry]) -> None:
+        """Messages that a process that is gone had taken into the conversation, and nobody had begun to answer."""
+        for entry in entries:
+            if isinstance(entry.data, User):
+                letter = self._letter(entry.data.text, "queue", entry.data.files)
+                letter.entry, letter.state = entry.id, "sent"
+                self._sent.append(letter)
+
+    @property
+    def sent(self) -> list[Letter]:
+        """Taken into a request that the service has not begun to answer."""
+        return list(self._sent)
+
     def delivered(self) -> None:
         """The service has begun to answer a request with the messages that were taken."""
         for letter in self._sent:
@@ -84,6 +105,7 @@ class Inbox:
     def give_back(self) -> list[Letter]:
         """Everything that nobody took, for the user to edit; it is waiting no more."""
         back, self._waiting = self._waiting, []
+        self._save()
         for letter in back:
             letter.state, letter.reason = "failed", "given back"
             self.changed(letter)
@@ -96,6 +118,7 @@ class Inbox:
             return False
         letter.text = letter.text if text is None else text
         letter.verb = letter.verb if verb is None else verb
+        self._save()
         self.changed(letter)
         if letter.verb == "steer":
             self.interrupt(letter)
@@ -105,18 +128,38 @@ class Inbox:
         """Take back a waiting message; False when it was taken already."""
         before = len(self._waiting)
         self._waiting = [letter for letter in self._waiting if letter.number != number]
+        self._save()
         return len(self._waiting) < before
 
     def _take(self, letters: list[Letter]) -> list[Letter]:
-        for letter in letters:
-            letter.entry = self.conversation.append(User(letter.text, "sent", letter.files))
-            self._waiting.remove(letter)
+        if not letters:
+            return letters
+        rest = [letter for letter in self._waiting if letter not in letters]
+        self._file.save(_kept(rest), _kept(letters), self._users())
+        entries = self.conversation.append_all([User(letter.text, "sent", letter.files) for letter in letters])
+        self._waiting = rest
+        self._save()
+        for letter, entry in zip(letters, entries, strict=True):
+            letter.entry, letter.state = entry, "sent"
             self._sent.append(letter)
-            letter.state = "sent"
             self.changed(letter)
         return letters
+
+    def _letter(self, text: str, verb: Verb, files: tuple[str, ...]) -> Letter:
+        self._count += 1
+        return Letter(self._count, text, verb, files)
+
+    def _save(self) -> None:
+        self._file.save(_kept(self._waiting))
+
+    def _users(self) -> int:
+        return sum(isinstance(entry.data, User) for entry in self.conversation.entries())
 
     def _become(self, letter: Letter, state: MessageState, reason: str = "") -> None:
         letter.state, letter.reason = state, reason
         self.conversation.set_state(letter.entry, state, reason)
         self.changed(letter)
+
+
+def _kept(letters: list[Letter]) -> list[Waiting]:
+    return [Waiting(letter.text, letter.verb, letter.files) for letter in letters]
