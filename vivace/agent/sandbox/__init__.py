@@ -1,0 +1,1 @@
+"""What a command may touch: one policy, and the means of this machine to hold it."""
