@@ -39,6 +39,7 @@ def test_responses_and_use_outlive_the_process(place: Settings) -> None:
         follow = ResponseRequest(model="shown", input="more", previous_response_id=id)
         assert (await (await gateway.respond(follow, ME)).wait()).status == "completed"
         assert gateway.kept is not None
+        await gateway.kept.ledger.flush()
         assert len(await gateway.kept.ledger.latest()) == 2
         await gateway.close()
 

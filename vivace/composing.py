@@ -155,17 +155,19 @@ class _Database:
     def __init__(self, settings: Settings, meters: Meters) -> None:
         from vivace.service.database import default_url, open_database
         from vivace.service.follow import Follower
+        from vivace.service.journal import Journal
         from vivace.service.keys import KeyStore
         from vivace.service.ledger import Ledger
         from vivace.service.response_store import ResponseStore
         from vivace.service.writer import Writer
 
         self.engine = open_database(settings.database_url or default_url(settings.state_dir))
-        self.writer = Writer(self.engine)
+        self.writer = Writer(self.engine, Journal(settings.state_dir / "journal"))
         self.keys = KeyStore(self.engine)
         self.ledger = Ledger(self.engine, self.writer)
         self.store = ResponseStore(self.engine, self.writer)
         self.follower = Follower(self.ledger, meters)
+        self.writer.recover()
 
     async def close(self) -> None:
         with contextlib.suppress(VivaceError):

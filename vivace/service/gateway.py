@@ -358,13 +358,17 @@ class LocalGateway:
         patience = SHORT_PATIENCE if gone or turn.stopped is not None else DATABASE_PATIENCE
         try:
             ack = ledger.record(entry, *rows)
+            if ack.safe:
+                return
             try:
                 await turn.patiently(ack.wait(patience))
             except VivaceError:
                 self._unanswered = ack
                 raise
         except VivaceError as error:
-            log.error("response %s has no receipt: %s", turn.response_id, error)
+            # Of a client that has gone nobody waits long: the row is written all the same.
+            level = logging.INFO if turn.stopped is not None else logging.ERROR
+            log.log(level, "response %s has no receipt: %s", turn.response_id, error)
 
     def _entry(self, turn: Turn, usage: Usage, cost: int, now: float) -> Entry:
         asked = turn.asked

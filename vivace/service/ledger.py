@@ -85,6 +85,8 @@ class Ledger:
         self.server = server or uuid.uuid4().hex
         self._engine = engine
         self._writer = writer
+        writer.name("usage", _INSERT)
+        writer.name("payment", _PAY)
         self._last: Ack | None = None
 
     def record(self, entry: Entry, *also: Row) -> Ack:

@@ -60,6 +60,7 @@ class ResponseStore:
         self._upsert = statement.on_conflict_do_update(
             index_elements=["id"], set_=changed, where=responses.c.principal == statement.excluded.principal
         )
+        writer.name("response", self._upsert)
 
     def row(self, stored: StoredResponse) -> Row:
         """The row to write along with the ledger's (:meth:`vivace.service.ledger.Ledger.record`), in one commit."""

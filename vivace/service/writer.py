@@ -1,7 +1,8 @@
 """The thread that writes to the database, so that nobody on the event loop waits for a disk.
 
 Rows are taken in batches, one commit for each. What was acknowledged is committed: it outlives this process, however
-that ends.
+that ends. With a :class:`vivace.service.journal.Journal` rows are safe from that as soon as they are put, and whoever
+only needs this waits for nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from sqlalchemy import Connection, Engine, Executable
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
 
 from vivace.errors import VivaceError
+from vivace.service.journal import Journal
 
 Row = tuple[Executable, dict[str, Any]]
 """A statement and its parameters. Rows of one batch are grouped by statement, so their order must not matter."""
@@ -35,14 +37,19 @@ log = logging.getLogger(__name__)
 
 
 class Ack:
-    """What becomes of a job. ``error`` says why its rows were refused; None is no error, or not done yet."""
+    """What becomes of a job. ``error`` says why its rows were refused; None is no error, or not done yet.
 
-    __slots__ = ("_lock", "_waiters", "done", "error", "rows")
+    ``safe``: the end of this process cannot lose it, whether or not it is done.
+    """
+
+    __slots__ = ("_lock", "_waiters", "done", "error", "file", "rows", "safe")
 
     def __init__(self, lock: threading.Lock, rows: tuple[Row, ...]) -> None:
         self.rows = rows
         self.done = False
         self.error: Exception | None = None
+        self.safe = False
+        self.file: int | None = None
         self._lock = lock
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
@@ -71,8 +78,11 @@ class Ack:
 class Writer:
     """Owns the thread and its connection. :meth:`put` may be called from any thread."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, journal: Journal | None = None) -> None:
         self._engine = engine
+        self._journal = journal
+        self._names: dict[int, str] = {}
+        self._statements: dict[str, Executable] = {}
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._jobs: deque[Ack] = deque()
@@ -80,6 +90,27 @@ class Writer:
         self._connection: Connection | None = None
         self._thread = threading.Thread(target=self._run, name="vivace-writer", daemon=True)
         self._thread.start()
+
+    def name(self, name: str, statement: Executable) -> None:
+        """Make a statement known to the journal. Rows of unnamed ones are not kept there."""
+        self._names[id(statement)] = name
+        self._statements[name] = statement
+
+    def recover(self) -> int:
+        """Take over what processes that are gone have left in the journal's folder; the number of jobs."""
+        count = 0
+        if self._journal is None:
+            return count
+        for path, jobs in self._journal.left_by_others():
+            for job in jobs:
+                rows = [(self._statements[name], row) for name, row in job if name in self._statements]
+                if rows:
+                    self.put(*rows)
+                    count += 1
+            path.unlink(missing_ok=True)  # it is in our own journal now
+        if count:
+            log.warning("%d responses of a service that was killed are written down now", count)
+        return count
 
     def put(self, *rows: Row) -> Ack:
         """Write these rows together, soon. Returns at once.
@@ -90,6 +121,7 @@ class Writer:
             if self._closing or len(self._jobs) >= MOST_WAITING:
                 raise VivaceError("The database takes no more rows", code="database_unavailable")
             ack = Ack(self._lock, rows)
+            self._keep(ack)
             self._jobs.append(ack)
             self._wake.notify()
         return ack
@@ -100,7 +132,19 @@ class Writer:
             self._closing = True
             self._wake.notify()
         self._thread.join(timeout)
+        if self._journal is not None:
+            self._journal.close()
         return not self._thread.is_alive() and not self._jobs
+
+    def _keep(self, ack: Ack) -> None:
+        """Put a job into the journal, if it can be kept there whole."""
+        if self._journal is None or not all(id(statement) in self._names for statement, _ in ack.rows):
+            return
+        try:
+            ack.file = self._journal.add([(self._names[id(statement)], row) for statement, row in ack.rows])
+            ack.safe = True
+        except OSError as error:
+            log.error("The journal takes no rows (%s); responses wait for the database", error)
 
     def _run(self) -> None:
         while batch := self._next():
@@ -150,6 +194,8 @@ class Writer:
         with self._lock:
             for ack in batch:
                 ack.done = True
+                if ack.file is not None and self._journal is not None:
+                    self._journal.committed(ack.file)
                 for loop, future in ack._waiters:
                     loops.setdefault(loop, []).append(future)
         for loop, futures in loops.items():
