@@ -1,4 +1,4 @@
-# make demo: see an edit in a minute.  make test: what every change has to pass.
+# make demo: see an edit in a minute.  make test: what every change has to pass.  make test-slow: fidelity and real models.
 # make test-clients: real clients from npm against a running server.  make soak: load, mutated frames, thousands of turns.
 
 PYTHON ?= python3
@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-clients soak lint format clean
+.PHONY: demo test test-slow test-clients soak lint format clean
 
 $(STAMP): pyproject.toml setup.py $(wildcard vivace/engine/native/src/*) vivace/engine/native/vivace_native.h
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -27,6 +27,9 @@ lint: $(STAMP)
 
 test: lint
 	$(BIN)/python -m pytest --durations=10
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -m slow --durations=10
 
 test-clients: $(STAMP)
 	sh tests/clients/setup.sh

@@ -7,6 +7,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import settings as hypothesis_settings
+
+# What a test takes depends on what else the machine does; it is no property.
+hypothesis_settings.register_profile("vivace", deadline=None)
+hypothesis_settings.load_profile("vivace")
 
 
 @pytest.fixture(scope="session")

@@ -291,7 +291,7 @@ def test_a_client_that_takes_nothing_is_cut_off_and_others_go_on() -> None:
                 asked = time.monotonic()
                 assert httpx.post(server.base_url + "/responses", json=ASKING).status_code == 200
                 waits.append(time.monotonic() - asked)
-            assert max(waits) < 0.5
+            assert max(waits) < 3
             client.settimeout(5)
             received = 0
             try:

@@ -183,7 +183,7 @@ def test_a_client_that_takes_nothing_is_cut_off_and_others_go_on() -> None:
                 asked = time.monotonic()
                 create(client)
                 until(client, "response.completed")
-                assert time.monotonic() - asked < 0.5
+                assert time.monotonic() - asked < 3
                 assert time.monotonic() - begun < 10
         assert gateway.stopped[0][0] == "disconnect"
         stuck.close()

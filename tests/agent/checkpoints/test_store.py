@@ -472,7 +472,7 @@ def test_unreadable_files_are_said_and_what_was_made_unreadable_is_restored(tmp_
     home = tmp_path / "home"
     home.mkdir()
     for folder in (home, *home.parents):
-        if folder.is_relative_to(tmp_path.parents[1]):
+        if folder.is_relative_to(tmp_path.parents[2]):
             folder.chmod(0o755)
     environ = os.environ | {"HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(

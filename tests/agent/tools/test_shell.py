@@ -126,7 +126,7 @@ def test_complaint_16_nothing_is_left_behind_a_command(tmp_path: Path) -> None:
     result = call(context_for(tmp_path), "shell", command="sleep 61 & echo $! > pid; echo done")
     assert result.ok and result.data["leftover"] and "use background" in result.text
     assert not alive(int((tmp_path / "pid").read_text()))
-    assert result.data["seconds"] < 2
+    assert result.data["seconds"] < 30  # not the minute that it sleeps
     quiet = call(context_for(tmp_path), "shell", command="(sleep 62 > /dev/null 2>&1 &) ; echo done")
     assert quiet.data["leftover"]
 
