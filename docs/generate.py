@@ -40,7 +40,7 @@ def _names(parameter: Any) -> str:
 
 
 def _meaning(parameter: Any) -> str:
-    shown = parameter.default not in (None, False, ()) and parameter.param_type_name == "option"
+    shown = parameter.default not in (None, False, (), "") and parameter.param_type_name == "option"
     return (parameter.help or "") + (f" Default: {parameter.default}." if shown else "")
 
 

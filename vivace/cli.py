@@ -7,8 +7,8 @@ added by :func:`whole` (``app`` is that), settings are made where they are asked
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vivace.bench.host import Host
     from vivace.composing import ComposedGateway
     from vivace.models.catalogue import ModelInfo
+    from vivace.plan.calibrate import Machine
     from vivace.resident import EditService
     from vivace.server.command import Choice, Composed
     from vivace.settings import Settings
@@ -42,6 +43,7 @@ def whole() -> typer.Typer:
         from vivace.bench.commands import bench_app
         from vivace.doctor import doctor
         from vivace.models.commands import models_app
+        from vivace.plan.commands import plan_app
         from vivace.resident_command import service_app
         from vivace.server.command import serve_command
         from vivace.service.keys_command import keys_app
@@ -51,6 +53,7 @@ def whole() -> typer.Typer:
         _app.add_typer(keys_app(_keys_place), name="keys")
         _app.command()(serve_command(_compose_serve))
         _app.add_typer(service_app, name="service")
+        _app.add_typer(plan_app(_open_machine, _model_file), name="plan")
         _app.command()(doctor)
     return _app
 
@@ -75,6 +78,23 @@ async def _compose_serve(choice: Choice, settings: Settings) -> AsyncIterator[Co
 
     async with compose_serve(choice, settings) as composed:
         yield composed
+
+
+@contextmanager
+def _open_machine(model: str, settings: Settings) -> Iterator[Machine]:
+    from vivace.hosting import open_machine
+
+    with open_machine(model, settings) as machine:
+        yield machine
+
+
+def _model_file(name: str, settings: Settings) -> Path | None:
+    """The file of a catalogue model, for the planner to read its shape from."""
+    from vivace.models.catalogue import load_catalogue
+    from vivace.models.store import is_present, place
+
+    info = load_catalogue(settings).get(name)
+    return place(info, settings) if info and is_present(info, settings) else None
 
 
 def _keys_place(settings: Settings) -> tuple[str, Path | None]:

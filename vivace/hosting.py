@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from vivace.models.catalogue import find_model
 from vivace.models.gguf_file import open_gguf
 from vivace.models.pull import pull
 from vivace.models.tokenizer import Tokenizer
+from vivace.plan import calibrate as plan
 from vivace.protocol.items import Message
 from vivace.settings import Settings
 
@@ -146,16 +148,16 @@ class Engine:
 class Passes:
     """See :class:`vivace.bench.host.StepTimer`: the engine's own runner, loaded into this process."""
 
-    def __init__(self, config: m.EngineConfig) -> None:
+    def __init__(self, config: m.EngineConfig, blocks: int = 64) -> None:
         self._runner, self._spec = load_runner(config, Limits(), lambda stage, share: None)
-        self._blocks = list(range(min(self._runner.kv_blocks, 64)))
+        self._blocks = list(range(min(self._runner.kv_blocks, blocks)))
         self._abort = AbortFlag()
         self._filled = 0
 
-    def seconds(self, rows: int, context: int) -> float:
+    def seconds(self, rows: int, context: int, outputs: int | None = None) -> float:
         self._fill(context)
         tokens = np.random.default_rng(rows).integers(100, self._spec.vocab // 2, rows).tolist()
-        span = Span(tokens, context, self._blocks, rows)
+        span = Span(tokens, context, self._blocks, rows if outputs is None else outputs)
         began = time.perf_counter()
         if self._runner.forward([span], self._abort) is None:
             raise VivaceError("A timed pass was aborted.", code="engine")
@@ -172,3 +174,35 @@ class Passes:
             tokens = np.random.default_rng(start).integers(100, self._spec.vocab // 2, min(128, context - start))
             self._runner.forward([Span(tokens.tolist(), start, self._blocks, 0)], self._abort)
         self._filled = max(self._filled, context)
+
+
+class TimedEngine:
+    """See :class:`vivace.plan.calibrate.Machine`."""
+
+    def __init__(self, passes: Passes, threads: int) -> None:
+        self._passes = passes
+        self._threads = threads
+
+    def seconds(self, rows: int, before: int, outputs: int) -> float:
+        return self._passes.seconds(rows, before, outputs)
+
+    def bounds(self) -> plan.Bounds:
+        """The best of three probes: other programs only ever take away."""
+        found = [probe(self._threads) for _ in range(3)]
+        return plan.Bounds(
+            bytes_per_second=max(bounds.bytes_per_second for bounds in found),
+            int8_per_second=max(bounds.int8_per_second for bounds in found),
+            bf16_per_second=max(bounds.bf16_per_second for bounds in found),
+            threads=found[0].threads,
+            memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        )
+
+
+@contextmanager
+def open_machine(model: str, settings: Settings) -> Iterator[TimedEngine]:
+    """This machine with a catalogue model, for the planner to time."""
+    passes = Passes(engine_config(pull(find_model(model, settings), settings), settings), blocks=256)
+    try:
+        yield TimedEngine(passes, settings.threads)
+    finally:
+        passes.close()

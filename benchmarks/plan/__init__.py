@@ -1,0 +1,1 @@
+"""The planner against measured rows: committed data, and the command that makes it."""
