@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vivace.bench.blind.command import blind_command
 from vivace.bench.tasksets.command import tasks_command
 from vivace.settings import Settings
 
@@ -102,4 +103,5 @@ def bench_app(open_host: HostFactory) -> typer.Typer:
             print(path)
 
     app.command("tasks")(tasks_command(open_host))
+    app.command("blind")(blind_command(open_host))
     return app
