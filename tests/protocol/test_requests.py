@@ -26,6 +26,7 @@ from vivace.protocol.requests import (
     SteerFrame,
     decode_frame,
     decode_request,
+    written_tools,
 )
 
 CODEX: dict[str, Any] = {
@@ -258,3 +259,27 @@ def test_unknown_keys_pass(rest: dict[str, Any]) -> None:
 @given(st.lists(some.items, max_size=4))
 def test_items_of_a_request_round_trip(items: list[it.Item]) -> None:
     assert decode_request(encode(ResponseRequest(model="m", input=items))).input == items
+
+
+def test_the_same_tools_are_parsed_once_and_written_as_they_are() -> None:
+    tools = [{"type": "function", "name": "a", "parameters": {"b": [1, None, "é\n"]}}]
+    body = json.dumps({"model": "m", "tools": tools}, indent=1).encode()
+    one, other = decode_request(body), decode_request(body)
+    assert one.tools == tools
+    assert one.tools is other.tools
+    assert json.loads(encode(one))["tools"] == tools
+    assert encode({"tools": written_tools(one.tools)}) == encode({"tools": tools}), "on one line, for events"
+    assert (written_tools(None), written_tools(tools)) == ([], tools)
+    assert decode_request(b'{"model":"m","tools":null}').tools is None
+    assert decode_request(b'{"model":"m","tools":[]}').tools == []
+
+
+@pytest.mark.parametrize("size", [10, 300_000])
+def test_faults_of_tools_name_their_place(size: int) -> None:
+    for tools, param in (('[{"type":"x"},5]', "tools[1]"), ('{"a":1}', "tools"), ('[{"name":"a"}]', "tools[0].type")):
+        for decode in (decode_request, decode_frame):
+            text = f'{{"model":"m","type":"response.create","tools":{tools}{" " * size}}}'
+            for _ in range(2):
+                with pytest.raises(BadRequest) as raised:
+                    decode(text.encode())
+                assert raised.value.param == param

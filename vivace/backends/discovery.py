@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 
-import httpx2
 from msgspec import Struct
 
 from vivace.backends.faults import Fault
+from vivace.backends.http import Http
 from vivace.backends.replicas import Replica
 from vivace.backends.servers import describe
 
@@ -38,14 +38,15 @@ class Found(Struct, frozen=True):
 
 async def find_servers(ports: dict[int, str] = PORTS, host: str = "127.0.0.1") -> list[Found]:
     """Ask all ports at once, for :data:`SECONDS` each question. Servers of vivace itself are left out."""
-    async with httpx2.AsyncClient(trust_env=False) as client:
-        found = await asyncio.gather(*(_ask(client, f"http://{host}:{port}/v1", ports[port]) for port in ports))
+    http = Http(connect_timeout=SECONDS, silence=SECONDS)
+    found = await asyncio.gather(*(_ask(http, f"http://{host}:{port}/v1", ports[port]) for port in ports))
+    await http.close()
     return [server for server in found if server is not None]
 
 
-async def _ask(client: httpx2.AsyncClient, base_url: str, usual: str) -> Found | None:
+async def _ask(http: Http, base_url: str, usual: str) -> Found | None:
     try:
-        said = await describe(client, Replica(base_url), "", SECONDS)
+        said = await describe(http, Replica(base_url), "", SECONDS)
     except Fault:
         return None
     if said.kind == "vivace" or not said.listed:

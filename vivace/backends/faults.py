@@ -8,7 +8,6 @@ import time
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-import httpx2
 import msgspec
 
 from vivace.errors import VivaceError
@@ -19,7 +18,6 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 _PASSING = frozenset({408, 409, 425, 429})
-_BODY_BYTES = 65536
 
 
 class Fault(VivaceError):
@@ -44,41 +42,6 @@ class Fault(VivaceError):
         self.retry_after = retry_after
         self.again = again
         self.down = down
-
-
-async def send(client: httpx2.AsyncClient, request: httpx2.Request, *, stream: bool = False) -> httpx2.Response:
-    """Send a request, once more where the connection turned out to be closed.
-
-    Servers close a kept connection at the very moment at which it is used again (llama-server after most streams, in
-    spite of its ``keep-alive`` header); the request then never arrived, and the replica is well.
-    """
-    try:
-        return await client.send(request, stream=stream)
-    except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError):
-        return await client.send(request, stream=stream)
-
-
-def connection_fault(error: Exception, where: str) -> Fault:
-    """The fault behind an exception of the HTTP library."""
-    said = str(error) or type(error).__name__
-    if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
-        return Fault(f"{where} cannot be reached: {said}", again=True, down=True)
-    if isinstance(error, httpx2.TimeoutException):
-        return Fault(f"{where} was silent for too long ({type(error).__name__}).", again=True, down=True)
-    return Fault(f"The connection to {where} was lost: {said}", again=True, down=True)
-
-
-async def answer_fault(response: httpx2.Response, where: str) -> Fault:
-    """The fault that an answer other than 2xx tells of; reads its body."""
-    body = b""
-    try:
-        async for piece in response.aiter_bytes():
-            body += piece
-            if len(body) >= _BODY_BYTES:
-                break
-    except httpx2.HTTPError:
-        pass  # the status is known all the same
-    return fault_of(response.status_code, body, dict(response.headers), where)
 
 
 def fault_of(status: int, body: bytes, headers: dict[str, str], where: str) -> Fault:

@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -212,9 +213,10 @@ class Scene:
         if when.item is not None and all(when.item != _type(item) for item in (*self.job.items, *self.asked)):
             return None
         groups: dict[str, str] = {}
-        said = [item.text for item in self.job.items if isinstance(item, Message) and item.role == "user"]
+        if when.model is None and when.said is None and when.output is None and when.user is None:
+            return groups
         for pattern, texts in (
-            (when.model, [request.model]), (when.said, said),
+            (when.model, [request.model]), (when.said, self.said if when.said is not None else []),
             (when.output, [self.output]), (when.user, [self.user]),
         ):  # fmt: skip
             if pattern is None:
@@ -226,7 +228,12 @@ class Scene:
             groups |= {name: text or "" for name, text in found.groupdict().items()}
         return groups
 
-    @property
+    @cached_property
+    def said(self) -> list[str]:
+        """Everything that the user said; a whole conversation is read for it."""
+        return [item.text for item in self.job.items if isinstance(item, Message) and item.role == "user"]
+
+    @cached_property
     def turn(self) -> int:
         made = [_is_answer(item) for item in self.job.items]
         return 1 + sum(here and not before for before, here in zip([False, *made], made, strict=False))

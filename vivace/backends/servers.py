@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import httpx2
 import msgspec
 from msgspec import Struct
 
-from vivace.backends.faults import Fault, connection_fault, fault_of, send
+from vivace.backends.faults import Fault, fault_of
+from vivace.backends.http import Http
 from vivace.backends.replicas import Replica
 
 _OWNERS = {
@@ -40,11 +40,9 @@ class Described(Struct, frozen=True):
     listed: bool = True
 
 
-async def describe(
-    client: httpx2.AsyncClient, replica: Replica, model: str, seconds: float = PROBE_SECONDS
-) -> Described:
+async def describe(http: Http, replica: Replica, model: str, seconds: float = PROBE_SECONDS) -> Described:
     """Ask one server for its models and the window of ``model``, or of its only one. Raises :class:`Fault`."""
-    ask = _Asker(client, replica, seconds)
+    ask = _Asker(http, replica, seconds)
     listed = await ask.models()
     names = [entry["id"] for entry in listed]
     chosen = _chosen(model, names)
@@ -65,9 +63,9 @@ async def describe(
     return Described(kind, names, chosen, window, owner)
 
 
-async def count_tokens(client: httpx2.AsyncClient, replica: Replica, kind: str, body: dict[str, Any]) -> int | None:
+async def count_tokens(http: Http, replica: Replica, kind: str, body: dict[str, Any]) -> int | None:
     """Tokens of the prompt of a Chat Completions body, by the server's own tokenizer; None where it has none to ask."""
-    ask = _Asker(client, replica, COUNT_SECONDS)
+    ask = _Asker(http, replica, COUNT_SECONDS)
     asked = {name: body[name] for name in ("model", "messages", "tools") if name in body}
     if kind == "vllm":
         said = await ask.json("POST", "/tokenize", {**asked, "add_generation_prompt": True})
@@ -84,8 +82,8 @@ async def count_tokens(client: httpx2.AsyncClient, replica: Replica, kind: str, 
 class _Asker:
     """Small questions to one server."""
 
-    def __init__(self, client: httpx2.AsyncClient, replica: Replica, seconds: float) -> None:
-        self._client = client
+    def __init__(self, http: Http, replica: Replica, seconds: float) -> None:
+        self._http = http
         self._replica = replica
         self._seconds = seconds
         self.listed = False
@@ -93,16 +91,13 @@ class _Asker:
     async def models(self) -> list[dict[str, Any]]:
         """The entries of the model list; none where the server has no list. Raises :class:`Fault`."""
         base = self._replica.base_url.rstrip("/")
-        try:
-            answer = await send(self._client, self._request("GET", f"{base}/models"))
-        except httpx2.HTTPError as error:
-            raise connection_fault(error, base) from error
-        if answer.status_code in (404, 405):
+        status, body, headers = await self._ask("GET", f"{base}/models")
+        if status in (404, 405):
             return []
-        if answer.status_code != 200:
-            raise fault_of(answer.status_code, answer.content, dict(answer.headers), base)
+        if status != 200:
+            raise fault_of(status, body, headers, base)
         try:
-            listed = msgspec.json.decode(answer.content)
+            listed = msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Fault(f"{base}/models is no JSON; is it an OpenAI-compatible server?", status=502) from error
         data = listed.get("data") if isinstance(listed, dict) else None
@@ -114,20 +109,19 @@ class _Asker:
     async def json(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         """An object from a route outside of ``/v1``; empty where there is none."""
         try:
-            answer = await send(self._client, self._request(method, self._replica.root + path, body))
-            found = msgspec.json.decode(answer.content) if answer.status_code == 200 else {}
-        except (httpx2.HTTPError, msgspec.DecodeError, UnicodeDecodeError):
+            status, said, _ = await self._ask(method, self._replica.root + path, body)
+            found = msgspec.json.decode(said) if status == 200 else {}
+        except (Fault, msgspec.DecodeError, UnicodeDecodeError):
             return {}
         return found if isinstance(found, dict) else {}
 
-    def _request(self, method: str, url: str, body: Any = None) -> httpx2.Request:
-        return self._client.build_request(
-            method,
-            url,
-            headers={"content-type": "application/json", **self._replica.headers()},
-            content=None if body is None else msgspec.json.encode(body),
-            timeout=self._seconds,
-        )
+    async def _ask(self, method: str, url: str, body: Any = None) -> tuple[int, bytes, dict[str, str]]:
+        """Status, body and headers of an answer. Raises :class:`Fault`."""
+        headers = {"content-type": "application/json", **self._replica.headers()}
+        encoded = None if body is None else msgspec.json.encode(body)
+        where = self._replica.base_url.rstrip("/")
+        with await self._http.ask(method, url, headers, encoded, where=where, silence=self._seconds) as answer:
+            return answer.status, await answer.body(), answer.headers
 
     async def llama_window(self) -> int | None:
         """llama-server's window of one slot."""

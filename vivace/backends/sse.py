@@ -1,7 +1,7 @@
 """Server-sent events, read as they come: bytes in, data fields out.
 
 Measured against the openai library (3.57) on one core: reading a chunk of Chat Completions costs 13 microseconds with
-httpx2, this reader and msgspec, and 146 with the library, which makes a pydantic model of each.
+this reader and msgspec, and 146 with the library, which makes a pydantic model of each.
 """
 
 from __future__ import annotations
@@ -19,8 +19,23 @@ class SseReader:
         lines = (self._rest + piece).split(b"\n")
         self._rest = lines.pop()
         events: list[bytes] = []
+        before: bytes | None = None
         for line in lines:
-            self._line(line, events)
+            # As most servers write: one line of data, and an empty one.
+            if before is not None:
+                if line:
+                    self._data.append(before)
+                else:
+                    events.append(before)
+                before = None
+                if not line:
+                    continue
+            if not self._data and line[:6] == b"data: " and line[-1:] != b"\r":
+                before = line[6:]
+            else:
+                self._line(line, events)
+        if before is not None:
+            self._data.append(before)
         return events
 
     def finish(self) -> list[bytes]:

@@ -6,14 +6,14 @@ import asyncio
 import time
 from typing import Any, Literal
 
-import httpx2
 from msgspec import Struct, field
 
 from vivace.backends.base import Job, Watch
-from vivace.backends.faults import Fault, connection_fault
+from vivace.backends.faults import Fault
 from vivace.backends.habits import lessons
+from vivace.backends.http import Http, is_local, place_of
 from vivace.backends.replicas import Health, Replica, Replicas
-from vivace.backends.servers import Described, count_tokens, describe
+from vivace.backends.servers import PROBE_SECONDS, Described, count_tokens, describe
 from vivace.backends.upstream_chat import PATH as CHAT_PATH
 from vivace.backends.upstream_chat import chat_body
 from vivace.backends.upstream_printed import check_dialect
@@ -62,7 +62,7 @@ class UpstreamBackend:
         if not upstream.replicas:
             raise UsageError(f"The upstream {upstream.name} has no address.", param="base_url")
         for replica in upstream.replicas:
-            _check_address(replica.base_url)
+            place_of(replica.base_url)
         check_dialect(upstream.dialect)
         self.upstream = upstream
         self.replicas = Replicas(list(upstream.replicas))
@@ -70,7 +70,7 @@ class UpstreamBackend:
         self.responses = upstream.api == "responses"
         self.runs: set[UpstreamRun] = set()
         """Those that have not ended."""
-        self._client: httpx2.AsyncClient | None = None
+        self._http: Http | None = None
         self._prober: asyncio.Task[None] | None = None
         self._described: Described | None = None
         self._opening = asyncio.Lock()
@@ -96,7 +96,7 @@ class UpstreamBackend:
         body = chat_body(job, self.model, self.habits, {})
         health = self.replicas.choose(affinity(job), set())
         kind = self._described.kind if self._described is not None else "openai"
-        counted = await count_tokens(self.client, health.replica, kind, body)
+        counted = await count_tokens(self.http, health.replica, kind, body)
         return prompt_estimate(job) if counted is None else counted
 
     def start(self, job: Job) -> UpstreamRun:
@@ -108,24 +108,24 @@ class UpstreamBackend:
             self._prober.cancel()
             await asyncio.gather(self._prober, return_exceptions=True)
             self._prober = None
-        if self._client is not None:
-            await self._client.aclose()
-            self._client = None
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
         self._described = None
 
     @property
-    def client(self) -> httpx2.AsyncClient:
+    def http(self) -> Http:
         """The connections; made on first use, as they belong to the running loop."""
-        if self._client is None:
+        if self._http is None:
             up = self.upstream
-            self._client = httpx2.AsyncClient(
-                headers={"accept-encoding": "identity", **up.headers},
-                timeout=httpx2.Timeout(up.silence, connect=up.connect_timeout, pool=None),
-                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=64),
+            self._http = Http(
+                connect_timeout=up.connect_timeout,
+                silence=up.silence,
+                headers=up.headers,
                 # A proxy of the environment is for the world outside, not for a server on this machine.
-                trust_env=not all(_is_local(replica.base_url) for replica in up.replicas),
+                trust_env=not all(is_local(replica.base_url) for replica in up.replicas),
             )
-        return self._client
+        return self._http
 
     @property
     def model(self) -> str:
@@ -156,7 +156,7 @@ class UpstreamBackend:
         fault: Fault | None = None
         for health in self.replicas.all:
             try:
-                found = await describe(self.client, health.replica, self.upstream.model)
+                found = await describe(self.http, health.replica, self.upstream.model)
             except Fault as error:
                 health.failed(str(error))
                 fault = error
@@ -201,21 +201,23 @@ class UpstreamBackend:
         replica = health.replica
         try:
             for url in (f"{replica.root}/health", f"{replica.base_url.rstrip('/')}/models"):
-                answer = await self.client.get(url, headers=replica.headers(), timeout=2.0)
-                if answer.status_code not in (404, 405):
+                headers, where = replica.headers(), replica.base_url
+                with await self.http.ask("GET", url, headers, where=where, silence=PROBE_SECONDS) as answer:
+                    await answer.body()
+                if answer.status not in (404, 405):
                     break
-        except httpx2.HTTPError as error:
-            health.failed(str(connection_fault(error, replica.base_url)))
+        except Fault as error:
+            health.failed(str(error))
             return
-        if answer.status_code >= 500:
-            health.failed(f"its health check says {answer.status_code}")
+        if answer.status >= 500:
+            health.failed(f"its health check says {answer.status}")
         elif health.failing:
             await self._welcome(health)
 
     async def _welcome(self, health: Health) -> None:
         """A replica is back: with the same model, or it stays out; with a window that may be another one now."""
         try:
-            found = await describe(self.client, health.replica, self.model)
+            found = await describe(self.http, health.replica, self.model)
         except Fault as error:
             health.failed(str(error))
             return
@@ -224,17 +226,3 @@ class UpstreamBackend:
             return
         self._described = found
         health.succeeded()
-
-
-def _check_address(url: str) -> None:
-    try:
-        parsed = httpx2.URL(url)
-    except httpx2.InvalidURL as error:
-        raise UsageError(f"base_url is {url!r}: {error}.", param="base_url") from error
-    if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise UsageError(f"base_url is {url!r}; it begins with http:// or https:// and a host.", param="base_url")
-
-
-def _is_local(url: str) -> bool:
-    host = httpx2.URL(url).host
-    return host == "localhost" or host.startswith("127.") or host == "::1"

@@ -6,14 +6,13 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-import httpx2
 import msgspec
 
 from vivace.backends.base import CallText, End, Job, Piece, Reasoning, Text
-from vivace.backends.faults import Fault, answer_fault, backoff, connection_fault, send
+from vivace.backends.faults import Fault, backoff, fault_of
+from vivace.backends.http import Answer
 from vivace.backends.replicas import Replica
 from vivace.backends.sse import SseReader
 from vivace.backends.upstream_chat import ChatStream
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from vivace.backends.upstream import UpstreamBackend
 
 _PREFIX_ITEMS, _PREFIX_CHARS = 4, 4096
+_REFUSAL_BYTES = 65536
 
 
 class UpstreamRun:
@@ -61,14 +61,17 @@ class UpstreamRun:
             self._task.cancel()
         return await asyncio.shield(self._ended)
 
-    def _done(self, task: asyncio.Task[End]) -> None:
+    def _done(self, task: asyncio.Task[None]) -> None:
+        """What did not come to its end by itself ends here."""
+        if self._ended.done():
+            return
         if task.cancelled():
-            end = End("aborted", self._usage())
-        elif (error := task.exception()) is not None:
-            logging.getLogger(__name__).error("an upstream's answer failed", exc_info=error)
-            end = End("error", self._usage(), f"The answer of {self._backend.upstream.name} could not be read.")
+            self._end(End("aborted", self._usage()))
         else:
-            end = task.result()
+            logging.getLogger(__name__).error("an upstream's answer failed", exc_info=task.exception())
+            self._end(End("error", self._usage(), f"The answer of {self._backend.upstream.name} could not be read."))
+
+    def _end(self, end: End) -> None:
         self._backend.runs.discard(self)
         self._push([end])
         self._ended.set_result(end)
@@ -81,14 +84,16 @@ class UpstreamRun:
         """What was used so far, estimated: a server counts at the end."""
         return self._tally.estimate() if self._asked else Usage()
 
-    async def _run(self) -> End:
+    async def _run(self) -> None:
         try:
             async with asyncio.timeout(self._job.request.max_seconds):
-                return await self._answer()
+                end = await self._answer()
         except TimeoutError:
-            return End("time", self._usage())
+            end = End("time", self._usage())
         except Fault as fault:
-            return End("error", self._usage(), str(fault), code=fault.code, retry_after=fault.retry_after)
+            end = End("error", self._usage(), str(fault), code=fault.code, retry_after=fault.retry_after)
+        # At once, so that it reaches the reader together with the last text, where one read brought both.
+        self._end(end)
 
     async def _answer(self) -> End:
         """Ask until a first piece has come: others at once, the same again after a pause. Raises :class:`Fault`."""
@@ -139,29 +144,32 @@ class UpstreamRun:
         self._tally = stream.tally
         reader = SseReader()
         headers = {"content-type": "application/json", "accept": "text/event-stream", **replica.headers()}
-        try:
-            client = self._backend.client
-            request = client.build_request("POST", url, content=msgspec.json.encode(body), headers=headers)
-            async with aclosing(await send(client, request, stream=True)) as response:
-                if response.status_code != 200:
-                    raise await answer_fault(response, replica.base_url)
-                if "json" in response.headers.get("content-type", ""):
-                    raise Fault(f"{url} does not stream its answers.", status=502)
-                self._asked = True
-                body_pieces = response.aiter_raw()
-                async for data in body_pieces:
-                    pieces = [piece for event in reader.feed(data) for piece in stream.feed(event)]
-                    if pieces:
-                        self._say(pieces)
-                    if stream.done:
-                        await _read_out(body_pieces)
-                        break
-        except httpx2.HTTPError as error:
-            raise connection_fault(error, replica.base_url) from error
-        pieces = [piece for event in reader.finish() for piece in stream.feed(event)]
+        encoded = msgspec.json.encode(body)
+        with await self._backend.http.ask("POST", url, headers, encoded, where=replica.base_url) as answer:
+            if answer.status != 200:
+                raise await _refusal(answer, replica.base_url)
+            if "json" in answer.headers.get("content-type", ""):
+                raise Fault(f"{url} does not stream its answers.", status=502)
+            self._asked = True
+            while data := await answer.read():
+                self._feed(stream, reader.feed(data))
+                if stream.done:
+                    await _read_out(answer)
+                    break
+        self._feed(stream, reader.finish())
         rest, end = stream.finish()
-        self._say(pieces + rest)
+        self._say(rest)
         return end
+
+    def _feed(self, stream: ChatStream | ResponsesStream, events: list[bytes]) -> None:
+        """Pass on what events bring, up to one that is a fault."""
+        pieces: list[Piece] = []
+        try:
+            for event in events:
+                pieces += stream.feed(event)
+        finally:
+            if pieces:
+                self._say(pieces)
 
     def _say(self, pieces: list[Piece]) -> None:
         """Pass on what one read brought, neighbours of one kind as one piece."""
@@ -186,11 +194,22 @@ def affinity(job: Job) -> str:
     return hashlib.blake2b(begin.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
-async def _read_out(body: AsyncIterator[bytes]) -> None:
+async def _refusal(answer: Answer, where: str) -> Fault:
+    """The fault that an answer other than 200 tells of; reads its body."""
+    try:
+        body = await answer.body(_REFUSAL_BYTES)
+    except Fault:
+        body = b""  # the status is known all the same
+    return fault_of(answer.status, body, answer.headers, where)
+
+
+async def _read_out(answer: Answer) -> None:
     """Read what follows the last event, usually nothing, so that the connection can be used again."""
+    if answer.whole:
+        return
     try:
         async with asyncio.timeout(0.2):
-            async for _ in body:
+            while await answer.read():
                 pass
-    except (TimeoutError, httpx2.HTTPError):
+    except (TimeoutError, Fault):
         pass  # the answer is whole; only the connection is lost

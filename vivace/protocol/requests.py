@@ -6,7 +6,8 @@ what a request means where it says nothing is the service's to know.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -189,25 +190,56 @@ class _FrameHead(Struct):
     stream_id: Any = None
 
 
-_decode_request = msgspec.json.Decoder(ResponseRequest, dec_hook=dec_hook).decode
-_decode_frame = msgspec.json.Decoder(KnownFrame, dec_hook=dec_hook).decode
+class Tools(list[dict[str, Any]]):
+    """The tools of a request, and their JSON. The same object for the same text, so nobody changes it."""
+
+    def __init__(self, tools: list[dict[str, Any]]) -> None:
+        super().__init__(tools)
+        self.written = msgspec.json.encode(tools)
+
+
+def written_tools(tools: list[dict[str, Any]] | None) -> list[dict[str, Any]] | msgspec.Raw:
+    """What an encoder makes the JSON of these tools of, in the least time."""
+    return msgspec.Raw(tools.written) if isinstance(tools, Tools) else tools or []
+
+
+R = TypeVar("R", bound=ResponseRequest)
+
+
+class _ToolsOnly(Struct):
+    tools: list[dict[str, Any]] | None
+
+
+class _Body(ResponseRequest, kw_only=True, omit_defaults=True):
+    """A request whose tools are not parsed yet."""
+
+    if not TYPE_CHECKING:
+        tools: msgspec.Raw = None
+
+
+class _CreateBody(CreateFrame, kw_only=True, omit_defaults=True, tag_field="type", tag="response.create"):
+    if not TYPE_CHECKING:
+        tools: msgspec.Raw = None
+
+
+_decode_request = msgspec.json.Decoder(_Body, dec_hook=dec_hook).decode
+_decode_frame = msgspec.json.Decoder(_CreateBody | SteerFrame | CancelFrame | InjectFrame, dec_hook=dec_hook).decode
+_decode_tools = msgspec.json.Decoder(_ToolsOnly).decode
 _decode_head = msgspec.json.Decoder(_FrameHead).decode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def decode_request(body: bytes | str) -> ResponseRequest:
     """The body of a POST. Raises :class:`BadRequest`, which names the parameter, and nothing else."""
-    request = decoded(_decode_request, body)
-    _check_tools(request)
-    return request
+    return _finished(ResponseRequest, decoded(_decode_request, body))
 
 
 def decode_frame(text: str | bytes) -> ClientFrame:
     """A client's WebSocket frame. Raises :class:`BadRequest` with the frame's ``stream_id``, and nothing else."""
     try:
-        frame = decoded(_decode_frame, text)
-        if isinstance(frame, CreateFrame):
-            _check_tools(frame)
+        frame: _CreateBody | SteerFrame | CancelFrame | InjectFrame = decoded(_decode_frame, text)
+        if isinstance(frame, _CreateBody):
+            return _finished(CreateFrame, frame)
     except BadRequest as refusal:
         if refusal.code == "invalid_json":
             raise
@@ -232,13 +264,32 @@ def _lane(stream_id: Any) -> str | None:
         return None
 
 
-def _check_tools(request: ResponseRequest) -> None:
-    """Every tool and an object as ``tool_choice`` must say a type; which types can be served is not judged here."""
-    for n, tool in enumerate(request.tools or ()):
+@lru_cache(64)
+def _short_tools(text: bytes) -> Tools | None:
+    """Parsed once: Codex CLI sends the same 20 KB with every request."""
+    return _parsed_tools(text)
+
+
+def _parsed_tools(text: bytes) -> Tools | None:
+    tools = decoded(_decode_tools, b'{"tools":%b}' % text).tools
+    for n, tool in enumerate(tools or ()):
         if not isinstance(tool.get("type"), str):
             raise BadRequest(f"Missing required parameter: 'tools[{n}].type'.", f"tools[{n}].type", _MISSING)
-    if isinstance(request.tool_choice, dict) and not isinstance(request.tool_choice.get("type"), str):
+    return None if tools is None else Tools(tools)
+
+
+def _finished(kind: type[R], body: ResponseRequest) -> R:
+    """The request itself, tools parsed. Every tool and an object as ``tool_choice`` must say a type; which types can be
+    served is not judged here."""
+    given: Any = body.tools
+    if given is not None:  # as text, see _Body
+        text = bytes(given)
+        body.tools = (_short_tools if len(text) <= _SHORT else _parsed_tools)(text)
+    if isinstance(body.tool_choice, dict) and not isinstance(body.tool_choice.get("type"), str):
         raise BadRequest("Missing required parameter: 'tool_choice.type'.", "tool_choice.type", _MISSING)
+    return kind(**msgspec.structs.asdict(body))
 
 
 _MISSING = "missing_required_parameter"
+_SHORT = 256 * 1024
+"""Bytes of tools that are kept parsed."""

@@ -15,7 +15,7 @@ from vivace.errors import UsageError
 from vivace.protocol.contracts import Principal
 from vivace.protocol.errors import BadRequest, Refused
 from vivace.protocol.items import AdditionalTools, Item, ItemReference, Message, encode, item_text, items_of
-from vivace.protocol.requests import ResponseRequest
+from vivace.protocol.requests import ResponseRequest, written_tools
 from vivace.service.chains import Chains, Link, Said, extend, root
 from vivace.service.meters import Meters, Reservation
 from vivace.service.plans import KeyLimits, Plan, QuotaExceeded
@@ -77,7 +77,7 @@ class Tables:
     def of(self, request: ResponseRequest, additional: Sequence[AdditionalTools]) -> ToolTable:
         """The table of a request in a conversation with ``additional`` tools. Raises as :meth:`ToolTable.of` does."""
         tools, choice, parallel = request.tools or [], request.tool_choice, request.parallel_tool_calls
-        key = encode((tools, choice, parallel, [item.tools for item in additional]))
+        key = encode((written_tools(tools), choice, parallel, [item.tools for item in additional]))
         table = self._kept.get(key)
         if table is None:
             table = self._kept[key] = ToolTable.of(tools, choice, parallel, additional)

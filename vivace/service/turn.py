@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -20,6 +20,7 @@ from vivace.protocol import events as ev
 from vivace.protocol import items as it
 from vivace.protocol.contracts import Final, StopReason
 from vivace.protocol.items import Item, Message, Response, new_id
+from vivace.protocol.requests import written_tools
 from vivace.protocol.usage import Usage
 from vivace.service.asking import Asked, continued, continues
 from vivace.service.chains import Prefill
@@ -69,6 +70,7 @@ class Turn:
         self.deliver = deliver
         self.headers: dict[str, str] = {}
         self.response = response_of(asked)
+        self.response.tools = cast(Any, written_tools(request.tools))  # it is only written, three times and more
         self.started = time.time()
         self.clock = time.monotonic()
         self.first_piece: float | None = None

@@ -27,6 +27,9 @@ Row = tuple[Executable, dict[str, Any]]
 BATCH = 128
 """Jobs per commit at most: what other servers may see late (:mod:`vivace.service.follow`) has to be bounded."""
 
+CALM = 0.02
+"""Seconds that rows in the journal wait for others."""
+
 MOST_WAITING = 100_000
 """Jobs that wait for a database that does not answer, before more are refused."""
 
@@ -148,6 +151,10 @@ class Writer:
 
     def _run(self) -> None:
         while batch := self._next():
+            if all(ack.safe for ack in batch) and not self._closing:
+                # Nobody waits for them: they do not compete with the response whose end they tell of, and more come.
+                time.sleep(CALM)
+                batch += self._more(BATCH - len(batch))
             if self._write(batch) is not None:
                 # One of them spoils the batch: each on its own.
                 for ack in batch:
@@ -160,6 +167,10 @@ class Writer:
             while not self._jobs and not self._closing:
                 self._wake.wait()
             return [self._jobs.popleft() for _ in range(min(BATCH, len(self._jobs)))]
+
+    def _more(self, most: int) -> list[Ack]:
+        with self._wake:
+            return [self._jobs.popleft() for _ in range(min(most, len(self._jobs)))]
 
     def _write(self, batch: list[Ack]) -> Exception | None:
         """Commit a batch, however long the database does not answer. What comes back is why it was refused."""
