@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _app = typer.Typer(
     name="vivace",
-    no_args_is_help=True,
+    no_args_is_help=False,
     add_completion=False,
     pretty_exceptions_enable=False,
     help="Code edits at the speed of thought, from open models on your own machine.",
@@ -40,6 +40,7 @@ _app = typer.Typer(
 def whole() -> typer.Typer:
     """The command line with every command."""
     if not _app.registered_groups:
+        from vivace.agent_commands import add_agent_commands
         from vivace.bench.commands import bench_app
         from vivace.doctor import doctor
         from vivace.models.commands import models_app
@@ -51,6 +52,7 @@ def whole() -> typer.Typer:
         _app.add_typer(models_app, name="models")
         _app.add_typer(bench_app(_open_host), name="bench")
         _app.add_typer(keys_app(_keys_place), name="keys")
+        add_agent_commands(_app, _pull)
         _app.command()(serve_command(_compose_serve))
         _app.add_typer(service_app, name="service")
         _app.add_typer(plan_app(_open_machine, _model_file), name="plan")
@@ -108,12 +110,22 @@ def _keys_place(settings: Settings) -> tuple[str, Path | None]:
 def _root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    resume: Annotated[str, typer.Option(help="Without a command: go on with this conversation.")] = "",
+    server: Annotated[str, typer.Option(help="Without a command: use the vivace server at this address.")] = "",
 ) -> None:
     if version:
         print(f"vivace {__version__}")
         raise typer.Exit
-    if context.invoked_subcommand != "edit":
-        context.obj = _settings()
+    if context.invoked_subcommand == "edit":
+        return
+    context.obj = _settings()
+    if context.invoked_subcommand is None:
+        from vivace.agent_commands import open_app
+
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            print(context.get_help())
+            raise typer.Exit(2)
+        raise typer.Exit(open_app(context.obj, resume, server, _pull))
 
 
 @_app.command()

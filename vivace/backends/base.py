@@ -1,7 +1,7 @@
 """What the service asks of whatever answers: the Service contract, one level down.
 
-A backend is told of a :class:`Job` and answers with pieces: text, reasoning, tool calls, and one :class:`End`. Tool names
-are flat here (``namespace__name``); the service restores what the client called them.
+A backend is told of a :class:`Job` and answers with pieces: text, reasoning, tool calls, and one :class:`End`. Tool
+names are flat here (``namespace__name``); the service restores what the client called them.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ class BadRequest(VivaceError):
 class Refused(BadRequest):
     """A request that is understood and not served: unknown model, no quota, no capacity.
 
-    ``headers`` go with the answer, such as ``retry-after``; ``kind`` is OpenAI's ``type`` where the status alone does not
-    say it.
+    ``headers`` go with the answer, such as ``retry-after``; ``kind`` is OpenAI's ``type`` where the status alone does
+    not say it.
     """
 
     def __init__(

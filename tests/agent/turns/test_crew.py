@@ -1,0 +1,216 @@
+"""Background workers: copies of the dirty tree, results that are offered, nothing that is lost or copied over."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.agent.turns.stage import Seen, Stage, call, play, say, stage
+from vivace.agent.turns.events import Said, ToolBegan, TurnEnded, WorkerChanged
+from vivace.agent.turns.limits import Limits
+from vivace.agent.turns.threeway import merge_all
+from vivace.agent.turns.worktree import FileChange
+from vivace.backends.paced_script import Step
+from vivace.errors import UsageError, VivaceError
+
+
+def git(root: Path, *arguments: str) -> str:
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    return subprocess.run(["git", *who, *arguments], cwd=root, check=True, capture_output=True, text=True).stdout
+
+
+def repository(base: Path) -> Path:
+    """One committed file, one staged, one changed, one new, one ignored."""
+    root = base / "work"
+    root.mkdir()
+    git(root, "init", "-q")
+    (root / ".gitignore").write_text("ignored\n")
+    for name in ("a.txt", "b.txt"):
+        (root / name).write_text("".join(f"{name} {n}\n" for n in range(9)))
+    git(root, "add", ".")
+    git(root, "commit", "-qm", "one")
+    (root / "staged.txt").write_text("staged\n")
+    git(root, "add", "staged.txt")
+    (root / "b.txt").write_text((root / "b.txt").read_text() + "dirty\n")
+    (root / "new.txt").write_text("new\n")
+    (root / "ignored").write_text("x\n")
+    return root
+
+
+def standing(root: Path) -> tuple[str, ...]:
+    """What is changed and staged, and the branches."""
+    return git(root, "status", "--porcelain"), git(root, "for-each-ref", "refs/heads"), git(root, "diff", "--cached")
+
+
+def worker(seen: Seen) -> list[Step]:
+    """Does what its task says: ``set FILE LINE WORD``."""
+    if seen.outputs:
+        return [say("Done.")]
+    _, file, line, word = seen.users[-1].split("\n")[0].split()
+    return [call("shell", command=f"sed -i '{line}s/.*/{word}/' {file}")]
+
+
+async def over(scene: Stage, *names: str) -> None:
+    assert scene.agent.crew is not None
+    for name in names:
+        await asyncio.wait_for(scene.agent.crew.wait(name), 30)
+
+
+def test_two_workers_beside_the_foreground_from_the_dirty_tree(tmp_path: Path) -> None:
+    """Agents overwrite uncommitted work, worktrees are deleted with work in them, two share one index:
+    anthropics/claude-code#39514, #35983, #35862."""
+    root = repository(tmp_path)
+    before = standing(root)
+
+    async def run() -> None:
+        async with stage(tmp_path, worker) as scene:
+            one = await scene.agent.background("set a.txt 2 ONE")
+            two = await scene.agent.background("set b.txt 10 TWO")
+            await over(scene, one, two)
+            assert [w.state for w in scene.agent.workers()] == ["done", "done"], scene.agent.workers()
+            assert standing(root) == before
+            assert git(root, "worktree", "list").count("\n") == 1
+            assert "ONE" in git(root, "show", f"{scene.agent.workers()[0].ref}:a.txt")
+            assert "dirty" not in git(root, "show", f"{scene.agent.workers()[1].ref}:b.txt")
+            diff = await scene.agent.preview_worker(two)
+            assert "-dirty" in diff and "+TWO" in diff
+            assert await scene.agent.accept_worker(two) == ("b.txt",)
+            assert (root / "b.txt").read_text().endswith("TWO\n")
+            await scene.agent.undo()
+            assert (root / "b.txt").read_text().endswith("dirty\n")
+
+    play(run)
+
+
+def test_a_result_is_merged_with_what_went_on_meanwhile_or_named_as_a_conflict(tmp_path: Path) -> None:
+    root = repository(tmp_path)
+
+    async def run() -> None:
+        async with stage(tmp_path, worker) as scene:
+            one = await scene.agent.background("set a.txt 2 ONE")
+            two = await scene.agent.background("set a.txt 5 FIVE")
+            await over(scene, one, two)
+            text = (root / "a.txt").read_text().replace("a.txt 8", "mine").replace("a.txt 4", "my")
+            (root / "a.txt").write_text(text)
+            assert await scene.agent.accept_worker(one) == ("a.txt",)
+            text = (root / "a.txt").read_text()
+            assert "ONE" in text and "mine" in text
+            with pytest.raises(VivaceError, match="both sides changed the same lines"):
+                await scene.agent.accept_worker(two)
+            assert (root / "a.txt").read_text() == text
+            assert "conflict in a.txt" in await scene.agent.preview_worker(two)
+
+    play(run)
+
+
+def test_stop_does_not_end_background_workers(tmp_path: Path) -> None:
+    """Esc also kills background tasks: anthropics/claude-code#26100."""
+    (tmp_path / "work").mkdir()
+
+    def act(seen: Seen) -> list[Step]:
+        if seen.users[0] == "front":
+            return [Step(tokens=50_000, pause=0.005)]
+        return [call("shell", command="sleep 0.5; echo made > made.txt")] if not seen.outputs else [say("ok")]
+
+    async def run() -> None:
+        async with stage(tmp_path, act) as scene:
+            name = await scene.agent.background("back")
+            while not any(event.worker for event in scene.of(ToolBegan)):
+                await asyncio.sleep(0.005)
+            scene.agent.say("front")
+            while not any(not event.worker for event in scene.of(Said)):
+                await asyncio.sleep(0.005)
+            await scene.agent.stop()
+            assert scene.agent.workers()[0].state == "running"
+            await over(scene, name)
+            assert scene.agent.workers()[0].state == "done"
+            assert await scene.agent.accept_worker(name) == ("made.txt",)
+            assert (tmp_path / "work" / "made.txt").read_text() == "made\n"
+
+    play(run)
+
+
+def test_a_worker_has_its_own_stop_and_caps_and_no_workers(tmp_path: Path) -> None:
+    """Children spend unseen, grandchildren are orphaned: anthropics/claude-code#94013, #74133."""
+    (tmp_path / "work").mkdir()
+
+    def act(seen: Seen) -> list[Step]:
+        assert "delegate" not in seen.tools and "ask" not in seen.tools
+        if seen.users[0] == "long":
+            return [call("shell", command="echo half > half.txt; sleep 60")]
+        return [call("shell", command=f"echo {len(seen.outputs)}")]
+
+    async def run() -> None:
+        caps = Limits(steps=3)
+        async with stage(tmp_path, act, worker_limits=caps, max_workers=2) as scene:
+            endless = await scene.agent.background("endless")
+            long = await scene.agent.background("long")
+            with pytest.raises(UsageError, match="2 workers run already"):
+                await scene.agent.background("one too many")
+            await over(scene, endless)
+            assert "3 steps" in scene.agent.workers()[0].note
+            root = tmp_path / "state" / "crew"
+            while not list(root.glob("*/tree/half.txt")):
+                await asyncio.sleep(0.01)
+            with pytest.raises(UsageError, match="not done yet"):
+                await scene.agent.accept_worker(long)
+            await scene.agent.stop_worker(long)
+            state = scene.of(WorkerChanged)[-1]
+            assert (state.state, state.offer) == ("stopped", 1)
+            assert not list(root.glob("*"))
+            with pytest.raises(UsageError, match="no worker 'worker-7'"):
+                await scene.agent.stop_worker("worker-7")
+
+    play(run)
+
+
+def test_the_model_can_delegate(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+
+    def act(seen: Seen) -> list[Step]:
+        if seen.users[0] != "go":
+            return [say("I am the worker.")]
+        return [call("delegate", task="look around")] if not seen.outputs else [say("It is on its way.")]
+
+    async def run() -> None:
+        async with stage(tmp_path, act) as scene:
+            scene.agent.say("go")
+            while not [event for event in scene.of(TurnEnded) if not event.worker]:
+                await asyncio.sleep(0.005)
+            assert scene.agent.workers()[0].task == "look around"
+            await over(scene, "worker-1")
+            assert scene.agent.workers()[0].said == "I am the worker."
+
+    play(run)
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "after", "merged"),
+    [
+        (b"1\n2\n3\n", b"1\n2\n3\n", b"1\n2\n4\n", b"1\n2\n4\n"),
+        (b"0\n2\n3\n", b"1\n2\n3\n", b"1\n2\n4\n", b"0\n2\n4\n"),
+        (b"1\n2\n4\n", b"1\n2\n3\n", b"1\n2\n4\n", b"1\n2\n4\n"),
+        (b"1\n2\n5\n", b"1\n2\n3\n", b"1\n2\n4\n", None),
+        (None, b"1\n", b"2\n", None),
+        (b"2\n", b"1\n", None, None),
+        (b"1\n", b"1\n", None, "gone"),
+        (None, None, b"1\n", b"1\n"),
+        (b"mine\n", None, b"theirs\n", None),
+        (b"\xff\x00", b"1\n", b"2\n", None),
+    ],
+)
+def test_a_three_way_merge_never_copies_over(
+    tmp_path: Path, now: bytes | None, before: bytes | None, after: bytes | None, merged: bytes | str | None
+) -> None:
+    if now is not None:
+        (tmp_path / "f").write_bytes(now)
+    found = merge_all(tmp_path, [FileChange("f", before, after)])
+    if merged is None:
+        assert found[0].conflict
+    elif merged == "gone":
+        assert found[0].merged is None and not found[0].conflict
+    else:
+        assert (found[0].merged if found else now) == merged

@@ -1,0 +1,123 @@
+"""Fast or deep? Rules that can be told in a few words, without asking a model.
+
+What the rules send to fast is looked at once it is there: where its candidates disagree, or a check that takes less
+than half a minute fails, the deep mode goes on from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from vivace.agent.repomap.files import project_files
+from vivace.agent.sessions.entries import User
+from vivace.agent.turns.checks import GUESSES, find_checks
+from vivace.agent.turns.desk import Desk
+from vivace.agent.turns.events import Mode
+from vivace.agent.turns.named import named_files, obvious_files
+
+LONG = 120
+"""Words from which a message is more than one edit."""
+MANY = 3
+"""Files beyond which a change is more than one edit."""
+
+_EXPLORES = re.compile(
+    r"\b(investigate|explore|debug|diagnose|find out|figure out|look into|track down|audit|migrate|set ?up|benchmark"
+    r"|profile|run|execute|install|reproduce|bisect|until (?:it|they|all|the tests?))\b"
+    r"|\bmake (?:the |all )?tests? pass\b|\bwhy (?:does|do|is|are|did)\b.*\b(?:fail|crash|hang|break)"
+    r"|\b(?:all|every|each) (?:files?|modules?|packages?)\b|\b(?:whole|entire) (?:project|repo|repository|code ?base)\b"
+    r"|\bacross the\b|\beverywhere\b|\bthroughout\b",
+    re.IGNORECASE,
+)
+_EDITS = re.compile(
+    r"\b(add|fix|change|rename|remove|delete|replace|refactor|implement|write|make|use|convert|move|extract|inline|sort"
+    r"|format|document|rewrite|update|correct|simplify|handle|support|return|raise|optimi[sz]e|translate|insert|drop"
+    r"|turn|let|set|wrap|split|merge|speed up|clean)\b",
+    re.IGNORECASE,
+)
+_ASKS = re.compile(
+    r"^\s*(?:please\s+)?(?:what|why|how|where|which|who|when|is|are|does|do|did|should|explain|describe|summari[sz]e"
+    r"|tell me|show me|compare)\b",
+    re.IGNORECASE,
+)
+_REQUESTS = re.compile(r"^\s*(?:can|could|would|will) you\b", re.IGNORECASE)
+_STEPS = re.compile(r"^\s*(?:\d+[.)]|[-*])\s+\S", re.MULTILINE)
+
+
+class Decision(Struct, frozen=True):
+    """``check``: deep goes on if the fast answer turns out doubtful. ``question``: words are wanted, not an edit."""
+
+    mode: Mode
+    reason: str
+    paths: list[str]
+    question: bool = False
+    check: bool = False
+
+
+async def decide(desk: Desk, said: Sequence[User], mode: Mode) -> Decision:
+    """What to do with these messages; ``mode`` is what the user has set."""
+    text = "\n\n".join(user.text for user in said)
+    given = list(dict.fromkeys(path for user in said for path in user.files))
+    known = await asyncio.to_thread(project_files, desk.root)
+    paths = list(dict.fromkeys([*given, *named_files(desk.root, text, known)]))
+    asks = is_question(text)
+    obvious = False
+    if not paths and mode != "deep":
+        paths = await asyncio.to_thread(obvious_files, desk.root, text, known)
+        obvious = bool(paths)
+    if mode != "auto":
+        return Decision(mode, "as you set it", paths, question=asks)
+    if reason := reason_for_deep(text, paths, asks=asks):
+        return Decision("deep", reason, paths, question=asks)
+    if asks:
+        return Decision("fast", "a question" + (f" about {paths[0]}" if paths else ""), paths, question=True)
+    words = f"one edit of {_listed(paths)}" + (" (the only place with that name)" if obvious else "")
+    seconds = await asyncio.to_thread(verification_seconds, desk, paths, known)
+    if seconds is None:
+        return Decision("fast", f"{words}; nothing here could verify it", paths, check=True)
+    if seconds > desk.options.quick:
+        return Decision("fast", f"{words}; verifying would take {seconds:.0f} s", paths)
+    return Decision("fast", f"{words}; verified in about {max(1, round(seconds))} s", paths, check=True)
+
+
+def is_question(text: str) -> bool:
+    """It asks for words. A request put as a question ("can you add ...?") asks for an edit."""
+    if _REQUESTS.search(text):
+        return not _EDITS.search(text)
+    first = text.strip().split("\n", 1)[0]
+    return bool(_ASKS.search(text)) or (first.endswith("?") and not _EDITS.search(first))
+
+
+def reason_for_deep(text: str, paths: Sequence[str], *, asks: bool) -> str:
+    """Why it is not for the fast mode, in words; empty when it may be."""
+    if found := _EXPLORES.search(text):
+        return f"the message says {found[0].strip().lower()!r}"
+    if not paths:
+        return "" if asks and _about_nothing(text) else "no file is named, and none is obvious"
+    if len(paths) > MANY:
+        return f"{len(paths)} files are named"
+    if len(text.split()) > LONG:
+        return f"the message has {len(text.split())} words"
+    if len(_STEPS.findall(text)) >= 3:
+        return "the message lists several steps"
+    return ""
+
+
+def verification_seconds(desk: Desk, paths: Sequence[str], known: Sequence[str]) -> float | None:
+    """What checking a change of these files takes, as measured here; None when there is no check for them."""
+    checks = find_checks(desk.root, paths, known)
+    if not checks:
+        return None
+    return sum(GUESSES[c.kind] if (took := desk.measured.seconds(c.key)) is None else took for c in checks)
+
+
+def _about_nothing(text: str) -> bool:
+    """A general question, not one about this project."""
+    return not re.search(r"\b(this|the|our|my) (project|repo|repository|code ?base|code|app|package)\b", text, re.I)
+
+
+def _listed(paths: Sequence[str]) -> str:
+    return paths[0] if len(paths) == 1 else f"{', '.join(paths[:-1])} and {paths[-1]}"

@@ -1,0 +1,243 @@
+"""Background workers: each in a copy of the dirty workspace, with caps and a stop of its own; results are offered.
+
+Depth 1: a worker has no workers. Nothing that a worker does reaches the user's files before its result is accepted, and
+that is a three-way merge of all of it or nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from vivace.agent.tools.base import Assignment
+from vivace.agent.turns.events import Event, Meters, Mode, Noted, TurnEnded, WorkerChanged, WorkerState
+from vivace.agent.turns.threeway import Merge, merge_all, preview
+from vivace.agent.turns.worktree import FileChange, Worktree
+from vivace.errors import UsageError, VivaceError, did_you_mean
+
+if TYPE_CHECKING:
+    from vivace.agent.turns.agent import Agent
+    from vivace.agent.turns.desk import Desk
+
+SHOWN = 4000
+"""Characters of a worker's last words that are kept."""
+
+
+class Worker(Struct):
+    """What there is to see of one. ``changes`` is the result; ``ref`` holds it in git, too."""
+
+    id: str
+    task: str
+    model: str
+    state: WorkerState = "waiting"
+    steps: int = 0
+    tokens: int = 0
+    began: float = 0.0
+    seconds: float = 0.0
+    said: str = ""
+    note: str = ""
+    ref: str = ""
+    accepted: bool = False
+    changes: list[FileChange] = msgspec.field(default_factory=list)
+
+
+class Crew:
+    """The workers of one conversation; they end with it, not with its turns."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self._workers: dict[str, Worker] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def workers(self) -> list[Worker]:
+        return list(self._workers.values())
+
+    async def start(self, task: str, paths: tuple[str, ...] = (), role: str = "") -> str:
+        """Raises :class:`UsageError` (``too_many_workers``, ``empty_task``, ``unknown_role``)."""
+        options = self.desk.options
+        if not task.strip():
+            raise UsageError("The task is empty.", code="empty_task", param="task")
+        if role and role not in options.roles:
+            raise UsageError(
+                f"there is no role {role!r}",
+                hint=did_you_mean(role, list(options.roles)) if options.roles else "No role is set up.",
+                code="unknown_role",
+                param="role",
+            )
+        running = [worker.id for worker in self._workers.values() if worker.state in ("waiting", "running")]
+        if len(running) >= options.max_workers:
+            raise UsageError(
+                f"{len(running)} workers run already ({', '.join(running)})",
+                hint="Wait for one of them or stop it.",
+                code="too_many_workers",
+            )
+        name = f"worker-{len(self._workers) + 1}"
+        model = options.roles.get(role) or self.desk.models.of("deep")
+        worker = self._workers[name] = Worker(name, task.strip(), model, began=time.monotonic())
+        self._tell(worker)
+        self._tasks[name] = asyncio.create_task(self._run(worker, paths))
+        return name
+
+    async def delegated(self, assignment: Assignment) -> str:
+        """For the ``delegate`` tool."""
+        name = await self.start(assignment.task, assignment.paths, assignment.role)
+        return f"{name} works on it in a copy of the workspace. The user is offered its result when it is done."
+
+    async def stop(self, name: str) -> None:
+        """End one; its work so far is kept as its result."""
+        self._get(name)
+        task = self._tasks[name]
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def wait(self, name: str) -> Worker:
+        """Until it has ended."""
+        worker = self._get(name)
+        await asyncio.wait([self._tasks[name]])
+        return worker
+
+    async def preview(self, name: str) -> str:
+        return preview(await self._merges(name))
+
+    async def accept(self, name: str) -> tuple[str, ...]:
+        """Merge the result into the user's files, behind a checkpoint: all of it, or :class:`VivaceError`."""
+        worker = self._get(name)
+        merges = await self._merges(name)
+        conflicts = [f"{merge.path} ({merge.conflict})" for merge in merges if merge.conflict]
+        if conflicts:
+            raise VivaceError(
+                f"{name} cannot be merged: {', '.join(conflicts)}",
+                hint=f"Nothing was changed.{f' Its work is in {worker.ref}.' if worker.ref else ''}",
+                code="conflict",
+            )
+        paths = tuple(merge.path for merge in merges)
+        await self.desk.files.take(f"accept {name}", "turn", touching=paths)
+        await asyncio.to_thread(_write, self.desk.root, merges)
+        worker.accepted = True
+        self._tell(worker)
+        return paths
+
+    async def close(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks.values())
+
+    async def _run(self, worker: Worker, paths: tuple[str, ...]) -> None:
+        folder = (
+            self.desk.options.state_dir / "crew" / f"{self.desk.conversation.id}-{worker.id}-{secrets.token_hex(2)}"
+        )
+        tree = Worktree(worker.id, self.desk.root, folder)
+        try:
+            await tree.make()
+            worker.state = "running"
+            self._tell(worker)
+            await self._work(worker, tree.root, paths)
+        except asyncio.CancelledError:
+            worker.state, worker.note = "stopped", "stopped by the user"
+        except VivaceError as error:
+            worker.state, worker.note = "failed", str(error)
+        finally:
+            with contextlib.suppress(asyncio.CancelledError):
+                try:
+                    worker.changes = await asyncio.shield(tree.finish())
+                    worker.ref = tree.ref
+                except VivaceError as error:
+                    worker.note = f"{worker.note}; its copy is left in {tree.root} ({error.message})".strip("; ")
+            worker.seconds = time.monotonic() - worker.began
+            self._tell(worker)
+
+    async def _work(self, worker: Worker, root: Path, paths: tuple[str, ...]) -> None:
+        from vivace.agent.turns.agent import Agent
+
+        options = msgspec.structs.replace(
+            self.desk.options,
+            worker=True,
+            # Nobody is there to ask; the copy, and where there is one the sandbox, bound what it may do.
+            approvals="full" if self.desk.options.approvals == "full" else "auto",
+            propose=False,
+            limits=self.desk.options.worker_limits,
+            state_dir=root.parent / "state",
+        )
+        ended: list[TurnEnded] = []
+
+        def told(event: Event) -> None:
+            self._follow(worker, event)
+            if isinstance(event, TurnEnded):
+                ended.append(event)
+
+        mode: Mode = "deep"
+        agent: Agent = Agent(self.desk.service, root, model=worker.model, mode=mode, options=options, on_event=told)
+        try:
+            await agent.begin()
+            agent.say(worker.task, files=paths)
+            await agent.wait_idle()
+        finally:
+            await agent.close()
+        last = ended[-1] if ended else None
+        if last is None or last.status == "failed":
+            raise VivaceError(last.reason if last is not None else "it ended without a turn", code="worker_failed")
+        worker.state = "done"
+        worker.note = last.reason
+
+    def _follow(self, worker: Worker, event: Event) -> None:
+        if isinstance(event, Meters):
+            worker.steps = event.steps
+            worker.tokens = event.input_tokens - event.cached_tokens + event.output_tokens
+            self._tell(worker)
+        elif isinstance(event, Noted) and event.level == "info":
+            return
+        text = getattr(event, "text", "")
+        if type(event).__name__ == "Said" and text:
+            worker.said = (worker.said + text)[-SHOWN:]
+        event.worker = worker.id
+        self.desk.emit(event)
+
+    def _tell(self, worker: Worker) -> None:
+        over = worker.state in ("done", "failed", "stopped")
+        self.desk.emit(
+            WorkerChanged(
+                worker=worker.id,
+                task=worker.task,
+                state=worker.state,
+                steps=worker.steps,
+                tokens=worker.tokens,
+                seconds=worker.seconds or time.monotonic() - worker.began,
+                offer=len(worker.changes) if over and not worker.accepted else None,
+                note="accepted" if worker.accepted else worker.note,
+            )
+        )
+
+    async def _merges(self, name: str) -> list[Merge]:
+        worker = self._get(name)
+        if worker.state in ("waiting", "running"):
+            raise UsageError(f"{name} is not done yet", hint="Wait for it, or stop it.", code="worker_runs")
+        return await asyncio.to_thread(merge_all, self.desk.root, worker.changes)
+
+    def _get(self, name: str) -> Worker:
+        if name not in self._workers:
+            hint = did_you_mean(name, list(self._workers)) if self._workers else "No worker was started."
+            raise UsageError(f"there is no worker {name!r}", hint=hint, code="unknown_worker", param="worker")
+        return self._workers[name]
+
+
+def _write(root: Path, merges: list[Merge]) -> None:
+    """Every file whole, in place of the old one. What fails half-way is undone by the checkpoint before it."""
+    for merge in merges:
+        file = root / merge.path
+        if merge.merged is None:
+            file.unlink(missing_ok=True)
+            continue
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary = file.with_name(f".{file.name[:40]}.{secrets.token_hex(4)}.vivace")
+        temporary.write_bytes(merge.merged)
+        temporary.chmod(file.stat().st_mode & 0o777 if file.exists() else merge.mode)
+        temporary.replace(file)

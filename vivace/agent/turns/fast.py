@@ -1,0 +1,321 @@
+"""The fast mode: one call, one minimal diff, no exploration. Or, to a question, one answer.
+
+A steer pre-empts at the next token: the generation is stopped, and asked again with what was added.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import msgspec
+
+from vivace.agent.applier import Patch
+from vivace.agent.approvals.actions import WriteFile
+from vivace.agent.edit import apply, edit
+from vivace.agent.languages import language_of
+from vivace.agent.livediff import LiveDiff
+from vivace.agent.result import Began, EditEvent, EditRequest, EditResult, Lines
+from vivace.agent.sessions.entries import Items, User
+from vivace.agent.turns import prompts
+from vivace.agent.turns.answer import Answer, listen
+from vivace.agent.turns.asks import SAID_ELSE
+from vivace.agent.turns.desk import Desk, Outcome
+from vivace.agent.turns.events import Applied, Editing, Noted, Proposed, Said, Thought
+from vivace.agent.turns.history import history
+from vivace.agent.turns.kept_edits import KeptEdit
+from vivace.agent.turns.limits import Spent
+from vivace.agent.turns.named import named_files
+from vivace.agent.turns.race import Race, candidates_for
+from vivace.agent.turns.verify import Report, Verifier
+from vivace.agent.workspace import SourceFile
+from vivace.errors import UsageError, VivaceError
+from vivace.protocol.contracts import ModelCard
+from vivace.protocol.items import Message, OutputText, encode
+from vivace.protocol.requests import ResponseRequest
+
+T = TypeVar("T")
+AGREED = 0.5
+"""Share of the candidates that came to the same text below which an answer is in doubt."""
+DIFF_KEPT = 6000
+"""Characters of a diff that later turns see."""
+
+
+class Fast:
+    """One fast turn. After :meth:`run`: ``diff`` of what was applied, ``doubts`` about it in words, empty for none."""
+
+    def __init__(self, desk: Desk, spent: Spent, *, verify: bool = False, extra: str = "", seed: int = 0) -> None:
+        self.desk = desk
+        self.spent = spent
+        self.verify = verify
+        self.extra = extra
+        """What the model is told besides the user's words."""
+        self.seed = desk.options.seed + seed
+        self.diff = ""
+        self.doubts = ""
+        self.paths: list[str] = []
+        self.instruction = ""
+        self.replaces = False
+        self.check_behind = False
+        """Verify what was applied, once it is shown, where the race has not."""
+        self.applied: list[tuple[SourceFile, SourceFile]] = []
+        """Each file before and after."""
+        self.report: Report | None = None
+        self.race: Race | None = None
+        self.card: ModelCard | None = None
+
+    async def run(self, said: Sequence[User], paths: list[str], *, question: bool = False) -> Outcome:
+        """To the end. Raises :class:`VivaceError` for what cannot be edited and for a service that fails."""
+        desk = self.desk
+        self.instruction = "\n\n".join(user.text.strip() for user in said)
+        self.paths = list(paths)
+        card = self.card = await desk.card(desk.models.of("fast"))
+        service = desk.metered(self.spent, card)
+        try:
+            while True:
+                work = self._answer(service, card) if question else self._edit(service, card)
+                outcome = await preemptible(desk, work)
+                if outcome is not None and self.check_behind and self.applied and self.report is None:
+                    await self._check()
+                if outcome is not None and not (outcome.status == "unchanged" and desk.inbox.steered):
+                    return outcome
+                self._steered()
+        finally:
+            desk.record_usage(service)
+
+    def _steered(self) -> None:
+        letters = self.desk.inbox.take_steers()
+        self.instruction = "\n\n".join([self.instruction, *(letter.text.strip() for letter in letters)])
+        for letter in letters:
+            self.paths += [path for path in letter.files if path not in self.paths]
+            self.paths += [path for path in named_files(self.desk.root, letter.text) if path not in self.paths]
+
+    async def _edit(self, service: Any, card: ModelCard) -> Outcome | None:
+        """One edit turn; None when the user said something else instead of yes or no."""
+        desk = self.desk
+        if not self.paths:
+            raise UsageError(
+                "no file was named, and none is obvious from the message",
+                hint="Name the file, or take the deep mode, which looks for it.",
+                code="no_file",
+                param="files",
+            )
+        sources = await desk.read(self.paths)
+        names = [source.name for source in sources]
+        count = candidates_for(card, desk.options.candidates)
+        verifier = await self._verifier(names) if self.verify or count > 1 else None
+        judge = (service, desk.models.deep) if desk.models.deep and desk.models.deep != card.name else None
+        race = self.race = Race(
+            count, self.instruction, verifier, judge, lambda text: desk.emit(Noted(text=text)), self.seed
+        )
+        instruction = f"{self.instruction}\n\n{self.extra}".strip()
+        request = EditRequest(names, instruction, card.name, seed=self.seed, candidates=count, root=desk.root)
+        try:
+            result = await edit(service, request, sources, _Live(desk, race), race if count > 1 or verifier else None)
+        finally:
+            if verifier is not None:
+                await verifier.close()
+        return await self._settle(result, race)
+
+    async def _settle(self, result: EditResult, race: Race) -> Outcome | None:
+        desk = self.desk
+        if result.status != "changed":
+            reasons = "; ".join(dict.fromkeys(file.reason for file in result.files if file.reason))
+            self.doubts = reasons or "no edit came"
+            self._record(f"No change: {self.doubts}.")
+            return Outcome("unchanged" if result.status == "unchanged" else "failed", self.doubts)
+        patches = result.patches
+        self.report = race.report_of(patches[-1].data)
+        self.doubts = self._doubts(race)
+        self.diff = "".join(patch.diff for patch in patches)
+        kept = self._kept(patches, result)
+        reply = await self._propose(patches)
+        if reply == SAID_ELSE:
+            return None
+        if reply != "apply":
+            for one in kept:
+                one.accepted, one.reason = False, "user"
+                desk.kept_edits.keep(one)
+            self.doubts = ""
+            self._record(f"Proposed, and refused by the user:\n```diff\n{self.diff[:DIFF_KEPT]}```")
+            note = "" if reply in ("no", "") else f": {reply}"
+            return Outcome("unchanged", f"the proposal was refused{note}")
+        await self._apply(result)
+        for one in kept:
+            desk.kept_edits.keep(one)
+        desk.edits = kept
+        self._record(f"Done:\n```diff\n{self.diff[:DIFF_KEPT]}```")
+        details: dict[str, object] = {
+            "lines_changed": result.lines_changed,
+            "candidates": race.count,
+            "agreement": race.agreement,
+            "verified": self.report.words if self.report is not None else "",
+        }
+        return Outcome("done", "", [patch.source.name for patch in patches], details)
+
+    async def _propose(self, patches: list[Patch]) -> str:
+        """Show it; ``apply``, or what the user said instead."""
+        desk = self.desk
+        blocks = [block for patch in patches for block in patch.blocks]
+        desk.emit(
+            Proposed(
+                diff=self.diff,
+                paths=tuple(patch.source.name for patch in patches),
+                added=sum(block.j2 - block.j1 for block in blocks),
+                removed=sum(block.i2 - block.i1 for block in blocks),
+                verified=self.report.words if self.report is not None else "",
+                replaces=self.replaces,
+            )
+        )
+        ask = desk.options.propose or desk.options.approvals == "ask"
+        for patch in patches:
+            action = WriteFile(patch.source.name)
+            if not ask or desk.context.approvals.decide(action).verdict == "deny":
+                await desk.context.approvals.admit(action, desk.consult)
+        if not ask or desk.options.worker:
+            return "apply"
+        reply = await desk.asks.ask("proposal", self.diff, [("apply", "Apply"), ("no", "Leave it")])
+        return "apply" if reply.strip().lower() in ("apply", "y", "yes") else reply
+
+    async def _apply(self, result: EditResult) -> None:
+        names = [patch.source.name for patch in result.patches]
+        taken = await self.desk.files.take(f"edit {', '.join(names)}", "call", touching=names)
+        apply(result)
+        self.applied = [(patch.source, replace(patch.source, raw=patch.data)) for patch in result.patches]
+        self.desk.emit(Applied(paths=tuple(names), checkpoint=taken.id))
+
+    async def _check(self) -> None:
+        """What was applied, in a copy: the user may go on meanwhile."""
+        contents = {after.name: after.raw for _, after in self.applied}
+        verifier = await self._verifier(list(contents))
+        if verifier is None:
+            return
+        try:
+            self.report = await verifier.verify(contents)
+        finally:
+            await verifier.close()
+        self.doubts = self.report.failure or self.doubts
+        self.desk.emit(Noted(text=self.report.words, level="info" if self.report.ok else "warning"))
+
+    async def _verifier(self, names: list[str]) -> Verifier | None:
+        desk, options = self.desk, self.desk.options
+        verifier = await asyncio.to_thread(
+            Verifier, desk.root, names, desk.context, desk.measured, options.cache_dir, options.quick
+        )
+        return verifier if verifier.affordable else None
+
+    def _doubts(self, race: Race) -> str:
+        if self.report is not None and not self.report.ok:
+            return self.report.failure
+        if self.report is not None and self.report.tested:
+            return ""
+        if race.count > 1 and race.agreement is not None and race.agreement < AGREED:
+            return f"the candidates do not agree ({race.agreement:.0%} came to the same)"
+        return ""
+
+    async def _answer(self, service: Any, card: ModelCard) -> Outcome:
+        """A question: one answer in words, from the conversation and the files that it names."""
+        desk = self.desk
+        sources = await desk.read(self.paths) if self.paths else []
+        shown = prompts.shown_files([(source.name, source.text) for source in sources])
+        told = history(desk.conversation).items
+        request = ResponseRequest(
+            model=card.name,
+            input=[*([Message("user", shown)] if shown else []), *told],
+            instructions=prompts.instructions(prompts.TALK, desk.root),
+            store=False,
+        )
+        tokens = await desk.service.input_tokens(request)
+        if tokens + 256 > card.context_window:
+            raise UsageError(
+                f"{', '.join(self.paths)}: too long for {card.name} to be asked about at once ({tokens:,} tokens)",
+                hint="Take the deep mode, which reads in parts.",
+                code="too_large",
+            )
+        answer = Answer()
+        try:
+            await listen(
+                service,
+                request,
+                answer,
+                lambda text: desk.emit(Said(text=text)),
+                lambda text: desk.emit(Thought(text=text)),
+            )
+        finally:
+            if kept := answer.kept():
+                desk.conversation.append(Items(kept))
+        if answer.status == "failed":
+            raise VivaceError(f"The model does not answer: {answer.message}", code="generation_failed")
+        return Outcome("done", "" if answer.status == "completed" else f"the answer was cut ({answer.message})")
+
+    def _record(self, text: str) -> None:
+        """What later turns see of this one."""
+        message = Message("assistant", [OutputText(text)])
+        self.desk.conversation.append(Items((msgspec.Raw(encode(message)),)))
+
+    def _kept(self, patches: list[Patch], result: EditResult) -> list[KeptEdit]:
+        desk = self.desk
+        return [
+            KeptEdit(
+                time=time.time(),
+                workspace=desk.measured.path.parent.name,
+                conversation=desk.conversation.id,
+                model=result.card.name,
+                path=patch.source.name,
+                language=language_of(patch.source.name, patch.source.text),
+                instruction=self.instruction,
+                before=patch.source.text,
+                after=patch.text,
+                diff=patch.diff,
+                accepted=True,
+                reason="user" if desk.options.propose or desk.options.approvals == "ask" else "applied",
+            )
+            for patch in patches
+        ]
+
+
+class _Live:
+    """Turns the events of an edit into a live diff."""
+
+    def __init__(self, desk: Desk, race: Race) -> None:
+        self.desk = desk
+        self.race = race
+        self._path = ""
+        self._diff: LiveDiff | None = None
+
+    def __call__(self, event: EditEvent) -> None:
+        if isinstance(event, Began):
+            self._path, self._diff = event.source.name, LiveDiff(event.old)
+            if event.retry:
+                self.desk.emit(Noted(text=f"asked again: {event.retry}"))
+            self.desk.emit(Editing(path=self._path, lines=()))
+        elif isinstance(event, Lines) and self._diff is not None:
+            lines = tuple(mark + line for mark, line in self._diff.feed(event.lines))
+            if lines:
+                self.desk.emit(Editing(path=self._path, lines=lines))
+
+
+async def preemptible(desk: Desk, work: Coroutine[Any, Any, T]) -> T | None:
+    """The result of ``work``, or None when a steer came first: it is stopped then, to its last token."""
+    task = asyncio.create_task(work)
+    steered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def steer() -> None:
+        if not steered.done():
+            steered.set_result(None)
+
+    desk.on_steer = steer
+    if desk.inbox.steered:
+        steer()
+    either: list[asyncio.Future[Any]] = [task, steered]
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        desk.on_steer = lambda: None
+        if not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,80 @@
+"""Deep for models that cannot be trusted with tools: edit, run the checks, show what failed, sample anew.
+
+Small models do not mend what they are told is wrong (a second try adds nothing at 0.5B and three points at 1.5B on
+aider's edit board), so each round samples from the original again; the failure is context, not a conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vivace.agent.sessions.entries import User
+from vivace.agent.turns.desk import Desk, Outcome
+from vivace.agent.turns.events import Noted
+from vivace.agent.turns.fast import Fast
+from vivace.agent.turns.limits import Spent
+from vivace.agent.turns.race import SMALL, billions
+from vivace.agent.workspace import write_all
+from vivace.protocol.contracts import ModelCard
+
+ROUNDS = 3
+SEEDS = 1000
+"""Seeds of two rounds are so far apart."""
+
+
+def is_weak(desk: Desk, card: ModelCard) -> bool:
+    """Whether tools are not for this model: it has none, its name says it is small, or it failed with them here."""
+    if desk.options.weak is not None:
+        return desk.options.weak
+    size = billions(card.name)
+    return not card.tools or (size is not None and size < SMALL) or desk.measured.fails_with_tools(card.name)
+
+
+class Repair:
+    def __init__(self, desk: Desk, spent: Spent) -> None:
+        self.desk = desk
+        self.spent = spent
+
+    async def run(self, said: Sequence[User], paths: list[str]) -> Outcome:
+        """Rounds of fast edits until the checks pass."""
+        fast = Fast(self.desk, self.spent, verify=True)
+        outcome = await fast.run(said, paths)
+        return await self.go_on(outcome, fast)
+
+    async def go_on(self, outcome: Outcome, fast: Fast) -> Outcome:
+        """From an answer that was found wanting."""
+        said = [User(fast.instruction)]
+        best = outcome
+        for number in range(1, ROUNDS):
+            failing = fast.report is not None and not fast.report.ok
+            if outcome.status == "done" and not failing:
+                return outcome
+            if over := self.spent.exceeded():
+                return Outcome("limit", f"{over} is used up", best.changed, best.details)
+            if outcome.status == "unchanged" and outcome.reason.startswith("the proposal was refused"):
+                return outcome
+            self.desk.emit(Noted(text=f"Round {number + 1} of {ROUNDS}: {fast.doubts or outcome.reason}"))
+            extra = ""
+            if failing and fast.report is not None and fast.report.output:
+                extra = f"An earlier attempt failed:\n{fast.report.output}"
+            before = fast
+            await self._take_back(before, outcome)
+            fast = Fast(self.desk, self.spent, verify=True, extra=extra, seed=number * SEEDS)
+            fast.replaces = outcome.status == "done"
+            outcome = await fast.run(said, before.paths)
+            if outcome.status == "done":
+                best = outcome
+        if fast.report is not None and not fast.report.ok:
+            best.details["doubts"] = fast.report.failure
+            best.reason = f"{fast.report.failure}; {ROUNDS} rounds did not mend it"
+            self.desk.emit(Noted(text=f"It is not right yet: {best.reason}.", level="warning"))
+        return best
+
+    async def _take_back(self, fast: Fast, outcome: Outcome) -> None:
+        """The files as they were before the answer that failed: the next one starts from them."""
+        if outcome.status != "done" or not fast.applied:
+            return
+        desk = self.desk
+        await desk.files.take("take back an edit that failed its checks", "call")
+        write_all([(after, before.raw) for before, after in fast.applied])
+        desk.disown_edits("replaced")

@@ -1,0 +1,165 @@
+"""One turn: what the user said is taken up, worked on in a mode, and comes to an end that is told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from vivace.agent.sessions.entries import CheckpointRef, Note, ToolResult, User
+from vivace.agent.sessions.entries import Mode as ModeEntry
+from vivace.agent.sessions.together import TURN
+from vivace.agent.turns.auto import Decision, decide
+from vivace.agent.turns.deep import Deep
+from vivace.agent.turns.desk import Desk, Outcome, failed
+from vivace.agent.turns.events import Mode, Noted, TurnBegan, TurnEnded
+from vivace.agent.turns.fast import Fast
+from vivace.agent.turns.history import CUT_OFF, ENDED, open_calls
+from vivace.agent.turns.inbox import Letter
+from vivace.agent.turns.limits import Spent
+from vivace.agent.turns.repair import Repair, is_weak
+from vivace.errors import VivaceError
+
+log = logging.getLogger(__name__)
+
+
+class Turn:
+    """Runs once. ``going_on``: it finishes the turn that the end of a process cut off, without a new message."""
+
+    def __init__(self, desk: Desk, number: int, mode: Mode, *, going_on: bool = False) -> None:
+        self.desk = desk
+        self.number = number
+        self.mode: Mode = mode
+        self.going_on = going_on
+        self.checkpoint: int | None = None
+        self.abandoned = False
+        """The conversation is being closed, not the turn ended: it can be gone on with."""
+        self._began = False
+
+    async def run(self) -> None:
+        """Never raises; a cancellation ends the turn as ``stopped``."""
+        desk, started = self.desk, time.perf_counter()
+        outcome: Outcome | None = None
+        try:
+            outcome = await self._run()
+        except asyncio.CancelledError:
+            outcome = Outcome("stopped", "stopped by the user")
+        except VivaceError as error:
+            outcome = failed(error)
+        except Exception as error:
+            log.exception("a turn broke")
+            outcome = Outcome("failed", f"internal error ({type(error).__name__}: {error}); please report it")
+        try:
+            self._end(outcome)
+        except VivaceError as error:  # the disk is full: what was said cannot be kept, and that has to be said
+            desk.emit(Noted(text=str(error), level="error"))
+        if outcome is not None and self._began:
+            seconds = time.perf_counter() - started
+            changed = tuple(outcome.changed)
+            desk.emit(
+                TurnEnded(
+                    status=outcome.status,
+                    reason=outcome.reason,
+                    seconds=seconds,
+                    changed=changed,
+                    details=outcome.details,
+                )
+            )
+
+    async def _run(self) -> Outcome | None:
+        desk = self.desk
+        letters: list[Letter] = []
+        if self.going_on:
+            said, mode = await self._set_back()
+        else:
+            waiting = desk.inbox.waiting
+            if not waiting:
+                return None
+            self.checkpoint = (await desk.files.take(waiting[0].text, TURN)).id
+            desk.edits = []
+            letters = desk.inbox.take_next()
+            if not letters:  # given back meanwhile
+                return None
+            said, mode = [User(letter.text, "sent", letter.files) for letter in letters], self.mode
+        spent = Spent(desk.options.limits)
+        decision = await decide(desk, said, mode)
+        model = desk.models.of(decision.mode)
+        desk.conversation.append(ModeEntry(decision.mode, model, decision.reason))
+        self._began = True
+        desk.emit(TurnBegan(mode=decision.mode, model=model, reason=decision.reason))
+        limit = desk.options.limits.seconds
+        try:
+            async with asyncio.timeout(limit):
+                outcome = await self._work(decision, said, spent)
+        except TimeoutError:
+            outcome = Outcome("limit", f"the limit of {limit:g} seconds is used up")
+        if self.checkpoint is not None and outcome.status != "unchanged":
+            outcome.changed = await self._changed() or outcome.changed
+        return outcome
+
+    async def _work(self, decision: Decision, said: list[User], spent: Spent) -> Outcome:
+        desk = self.desk
+        if decision.mode == "deep":
+            if is_weak(desk, await desk.card(desk.models.of("deep"))) and decision.paths:
+                return await Repair(desk, spent).run(said, decision.paths)
+            return await Deep(desk, spent).run()
+        fast = Fast(desk, spent)
+        fast.check_behind = decision.check
+        outcome = await fast.run(said, decision.paths, question=decision.question)
+        doubts = fast.doubts
+        if not decision.check or outcome.status not in ("done", "failed", "unchanged") or not doubts:
+            return outcome
+        desk.emit(Noted(text=f"Looking deeper: {doubts}."))
+        if is_weak(desk, await desk.card(desk.models.of("deep"))):
+            return await Repair(desk, spent).go_on(outcome, fast)
+        return await Deep(desk, spent).run(check=fast.diff, replaces=True)
+
+    async def _set_back(self) -> tuple[list[User], Mode]:
+        """The files as they were before the call that was cut off; what was said, and the mode that it ran in."""
+        desk = self.desk
+        calls = open_calls(desk.conversation)
+        path = desk.conversation.upwards(desk.conversation.leaf)
+        last = next((entry.id for entry in path if not isinstance(entry.data, CheckpointRef)), "")
+        await desk.files.do(lambda: self._restore({last, *calls.values()}))
+        desk.conversation.append_all([ToolResult(call, CUT_OFF, ok=False) for call in calls])
+        mode: Mode = self.mode
+        said: list[User] = []
+        for entry in desk.conversation.upwards(desk.conversation.leaf):
+            if isinstance(entry.data, User) and desk.conversation.state(entry.id).state != "failed":
+                said.insert(0, entry.data)
+            elif said:
+                break
+            elif isinstance(entry.data, ModeEntry):
+                mode = entry.data.mode  # type: ignore[assignment]
+        return said, mode
+
+    def _restore(self, begun: set[str]) -> None:
+        """To the checkpoint that was taken for a call that had begun; one of an earlier call is none of it."""
+        store = self.desk.files.store
+        head = store.head
+        if head is None or head.kind != "call" or head.position is None:
+            return
+        if head.position.entry not in begun or not store.diff(head.id):
+            return
+        restored = store.restore(head.id)
+        store.settle()
+        saved = restored.saved.id if restored.saved is not None else None
+        text = f"An unfinished command's changes were set back to checkpoint {head.id}"
+        self.desk.emit(Noted(text=text + (f"; checkpoint {saved} has them." if saved else ".")))
+
+    async def _changed(self) -> list[str]:
+        """Every file that is not as it was before the turn, whoever changed it."""
+        store, number = self.desk.files.store, self.checkpoint
+        assert number is not None
+        return [change.path for change in await self.desk.files.do(lambda: store.diff(number))]
+
+    def _end(self, outcome: Outcome | None) -> None:
+        inbox = self.desk.inbox
+        if outcome is None or self.abandoned:
+            return
+        if outcome.status in ("stopped", "failed", "limit"):
+            if not self._began and inbox.waiting and outcome.status == "failed":
+                inbox.give_back()  # they could not even be taken: trying again for ever is no help
+            self.desk.conversation.append(Note(f"{ENDED}: {outcome.reason}"))
+        if inbox.sent:
+            inbox.failed(outcome.reason or "no answer was made")

@@ -1,0 +1,290 @@
+"""The methods that an editor calls."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+from acp import PROTOCOL_VERSION
+from acp.core import run_agent
+from acp.exceptions import RequestError
+from acp.helpers import update_available_commands
+from acp.interfaces import Agent, Client
+from acp.schema import (
+    AgentCapabilities,
+    AvailableCommand,
+    AvailableCommandInput,
+    ForkSessionResponse,
+    Implementation,
+    InitializeResponse,
+    ListSessionsResponse,
+    LoadSessionResponse,
+    NewSessionResponse,
+    PromptCapabilities,
+    PromptResponse,
+    ResumeSessionResponse,
+    SessionCapabilities,
+    SessionCloseCapabilities,
+    SessionConfigOptionSelect,
+    SessionConfigSelectOption,
+    SessionForkCapabilities,
+    SessionInfo,
+    SessionListCapabilities,
+    SessionMode,
+    SessionModeState,
+    SessionResumeCapabilities,
+    SetSessionConfigOptionResponse,
+    SetSessionModeResponse,
+    UnstructuredCommandInput,
+)
+
+from vivace import __version__
+from vivace.agent.turns.events import Mode
+from vivace.errors import UsageError, VivaceError
+from vivace.ui.acp import prompts
+from vivace.ui.acp.commands import COMMANDS, run_command
+from vivace.ui.acp.session import Session
+from vivace.ui.contract import MODES, Choice, House
+
+ABOUT: dict[Mode, str] = {
+    "auto": "Chooses between the two by rules, and says why.",
+    "fast": "One call, one minimal diff, no exploration.",
+    "deep": "Plans, reads, edits, runs commands and tests, looks at results.",
+}
+EXTENSIONS = ("vivace/steer", "vivace/queue", "vivace/undo", "vivace/redo")
+
+
+class Server:
+    """See :class:`acp.interfaces.Agent`. ``choice`` is what sessions begin with."""
+
+    def __init__(self, house: House, choice: Choice) -> None:
+        self.house, self.choice = house, choice
+        self.sessions: dict[str, Session] = {}
+        self._client: Client | None = None
+        self._models: dict[str, str] = {}
+        self._modes: dict[str, Mode] = {}
+
+    def on_connect(self, conn: Client) -> None:
+        self._client = conn
+
+    async def close(self) -> None:
+        for session in list(self.sessions.values()):
+            await session.close()
+        self.sessions.clear()
+        await self.house.close()
+
+    async def initialize(self, protocol_version: int, **_: Any) -> InitializeResponse:
+        return InitializeResponse(
+            protocol_version=min(protocol_version, PROTOCOL_VERSION),
+            agent_info=Implementation(name="vivace", title="vivace", version=__version__),
+            agent_capabilities=AgentCapabilities(
+                load_session=True,
+                prompt_capabilities=PromptCapabilities(embedded_context=True, image=False, audio=False),
+                session_capabilities=SessionCapabilities(
+                    list=SessionListCapabilities(),
+                    fork=SessionForkCapabilities(),
+                    resume=SessionResumeCapabilities(),
+                    close=SessionCloseCapabilities(),
+                ),
+                field_meta={"vivace": {"methods": [f"_{name}" for name in EXTENSIONS]}},
+            ),
+            auth_methods=[],
+        )
+
+    async def new_session(self, cwd: str, **_: Any) -> NewSessionResponse:
+        session = await self._open(cwd, "")
+        return NewSessionResponse(
+            session_id=session.name, modes=self._mode_state(session.name), config_options=self._config(session.name)
+        )
+
+    async def load_session(self, cwd: str, session_id: str, **_: Any) -> LoadSessionResponse:
+        session = await self._open(cwd, session_id)
+        await session.replay()
+        return LoadSessionResponse(modes=self._mode_state(session.name), config_options=self._config(session.name))
+
+    async def resume_session(self, session_id: str, cwd: str, **_: Any) -> ResumeSessionResponse:
+        session = await self._open(cwd, session_id)
+        return ResumeSessionResponse(modes=self._mode_state(session.name), config_options=self._config(session.name))
+
+    async def fork_session(self, session_id: str, cwd: str, **_: Any) -> ForkSessionResponse:
+        with _told():
+            copy = self.house.read(_folder(cwd), session_id).fork()
+        copy.close()
+        session = await self._open(cwd, copy.id)
+        return ForkSessionResponse(
+            session_id=session.name, modes=self._mode_state(session.name), config_options=self._config(session.name)
+        )
+
+    async def list_sessions(self, cwd: str | None = None, **_: Any) -> ListSessionsResponse:
+        root = _folder(cwd) if cwd else self.choice.root
+        found = [
+            SessionInfo(session_id=past.id, cwd=str(root), title=past.title or None, updated_at=_moment(past.updated))
+            for past in self.house.conversations(root)
+            if not past.broken
+        ]
+        return ListSessionsResponse(sessions=found)
+
+    async def close_session(self, session_id: str, **_: Any) -> None:
+        await self._session(session_id).close()
+        del self.sessions[session_id]
+
+    async def prompt(self, session_id: str, prompt: Sequence[Any], **_: Any) -> PromptResponse:
+        session = self._session(session_id)
+        with _told():
+            text, files = prompts.read(prompt, session.root)
+            assert session.talk is not None
+            if (answer := await run_command(session.talk, text)) is not None:
+                await session.say(answer)
+                return PromptResponse(stop_reason="end_turn")
+            return await session.prompt(text, files)
+
+    async def cancel(self, session_id: str, **_: Any) -> None:
+        session = self.sessions.get(session_id)
+        if session is not None and session.talk is not None:
+            await session.talk.stop()
+
+    async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> SetSessionModeResponse:
+        session = self._session(session_id)
+        mode = next((mode for mode in MODES if mode == mode_id), None)
+        if mode is None or session.talk is None:
+            raise RequestError.invalid_params({"modeId": mode_id, "known": list(MODES)})
+        session.talk.set_mode(mode)
+        self._modes[session_id] = mode
+        return SetSessionModeResponse()
+
+    async def set_config_option(
+        self, config_id: str, session_id: str, value: str | bool, **_: Any
+    ) -> SetSessionConfigOptionResponse:
+        session = self._session(session_id)
+        if config_id != "model" or not isinstance(value, str) or session.talk is None:
+            raise RequestError.invalid_params({"configId": config_id, "known": ["model"]})
+        session.talk.set_model(value)
+        self._models[session_id] = value
+        return SetSessionConfigOptionResponse(config_options=self._config(session_id) or [])
+
+    async def ext_method(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """``vivace/steer`` and ``vivace/queue`` take ``sessionId`` and ``text``; undo and redo ``sessionId``."""
+        if method not in EXTENSIONS:
+            raise RequestError.method_not_found(f"_{method}")
+        session = self._session(str(params.get("sessionId", "")))
+        assert session.talk is not None
+        with _told():
+            if method in ("vivace/undo", "vivace/redo"):
+                await (session.talk.undo() if method == "vivace/undo" else session.talk.redo())
+                return {}
+            text = params.get("text")
+            if not isinstance(text, str):
+                raise RequestError.invalid_params({"text": "a string"})
+            if session.talk.idle:
+                raise UsageError("no turn is running", hint="Send it as a prompt.", code="not_running")
+            letter = session.talk.say(text, "steer" if method == "vivace/steer" else "queue", ())
+        return {"accepted": True, "message": letter.number}
+
+    async def ext_notification(self, method: str, params: dict[str, Any]) -> None:
+        """None is known; the protocol has them ignored."""
+
+    async def authenticate(self, method_id: str, **_: Any) -> None:
+        raise RequestError.invalid_params({"methodId": method_id, "known": []})
+
+    async def _open(self, cwd: str, name: str) -> Session:
+        assert self._client is not None
+        root = _folder(cwd)
+        if name in self.sessions:
+            await self.close_session(name)
+        session = Session(name, root, self._client)
+        choice = msgspec.structs.replace(self.choice, root=root, conversation=name)
+        try:
+            with _told():
+                session.talk = self.house.open(choice, session.listen)
+                await session.talk.begin()
+        except BaseException:
+            await session.close()
+            raise
+        session.name = session.talk.conversation.id
+        self.sessions[session.name] = session
+        asyncio.get_running_loop().call_soon(self._offer, session)
+        return session
+
+    def _offer(self, session: Session) -> None:
+        """The slash commands, told once the editor knows the session."""
+        commands = [
+            AvailableCommand(
+                name=command.name,
+                description=command.brief,
+                input=AvailableCommandInput(UnstructuredCommandInput(hint=command.takes)) if command.takes else None,
+            )
+            for command in COMMANDS
+        ]
+        task = asyncio.create_task(session.client.session_update(session.name, update_available_commands(commands)))
+        session.keep(task)
+
+    def _session(self, name: str) -> Session:
+        session = self.sessions.get(name)
+        if session is None:
+            raise RequestError(-32002, f"there is no open session {name}", {"sessionId": name})
+        return session
+
+    def _mode_state(self, name: str) -> SessionModeState:
+        modes = [SessionMode(id=mode, name=mode, description=ABOUT[mode]) for mode in MODES]
+        return SessionModeState(current_mode_id=self._modes.get(name, self.choice.mode), available_modes=modes)
+
+    def _config(self, name: str) -> list[Any] | None:
+        models = self.house.models()
+        current = self._models.get(name, self.choice.model)
+        if not models:
+            return None
+        options = [SessionConfigSelectOption(value=model, name=model) for model in dict.fromkeys([current, *models])]
+        return [
+            SessionConfigOptionSelect(
+                id="model", name="Model", type="select", category="model", current_value=current, options=options
+            )
+        ]
+
+
+class _told:
+    """Errors for users as errors of the protocol."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, VivaceError):
+            code = -32602 if isinstance(error, UsageError) else -32603
+            raise RequestError(code, str(error), {"code": error.code, "hint": error.hint}) from None
+
+
+def serve_acp(house: House, choice: Choice) -> int:
+    """Serve the editor on standard input and output until it closes them; 0."""
+    asyncio.run(_serve(house, choice))
+    return 0
+
+
+async def _serve(house: House, choice: Choice) -> None:
+    if sys.stdin.isatty():
+        raise UsageError(
+            "vivace acp is started by an editor, which speaks the Agent Client Protocol to it",
+            hint="docs/acp.md says how to set one up; in a terminal there is: vivace",
+            code="no_editor",
+        )
+    server = Server(house, choice)
+    try:
+        # It asks for these methods by name and leaves out what it does not know.
+        await run_agent(cast(Agent, server), use_unstable_protocol=True)
+    finally:
+        await server.close()
+
+
+def _folder(cwd: str) -> Path:
+    path = Path(cwd)
+    if not path.is_absolute() or not path.is_dir():
+        raise RequestError.invalid_params({"cwd": "the absolute path of a folder that is there"})
+    return path
+
+
+def _moment(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

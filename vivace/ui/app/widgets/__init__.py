@@ -1,0 +1,1 @@
+"""The widgets around the transcript, one per file."""

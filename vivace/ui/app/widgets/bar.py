@@ -1,0 +1,94 @@
+"""The last line: what is going on, mode and model, where, and the keys that matter now."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.reactive import reactive
+from textual.timer import Timer
+from textual.widgets import Static
+
+from vivace.ui.app.wrapping import shortened
+
+FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+SPIN = 0.25
+"""Seconds: each turn of it costs a frame beside those of the transcript."""
+KEYS = {
+    "asks": "Shift+Up to the question · Esc stop",
+    "busy": "Enter steer · Alt+Enter queue · Esc stop",
+    "idle": "Shift+Tab mode · Ctrl+P all · F1 help",
+}
+
+
+class StatusBar(Static):
+    """Turns while something works."""
+
+    HELP: ClassVar[str] = """\
+## The last line
+
+Whether something works, the mode and the model, the folder, and the keys that count now. Shift+Tab changes the mode,
+Ctrl+P opens the palette with everything that can be done.
+"""
+    DEFAULT_CSS = """
+    StatusBar { height: 1; padding: 0 2; background: $panel; color: $foreground; }
+    """
+    busy: reactive[bool] = reactive(False)
+    asks: reactive[bool] = reactive(False)
+    mode: reactive[str] = reactive("auto")
+    model: reactive[str] = reactive("")
+    chosen: reactive[str] = reactive("")
+    """What the running turn does, where that is not the mode."""
+    hint: reactive[str] = reactive("")
+    """Said instead of the keys, for a moment."""
+
+    def __init__(self, folder: str, id: str | None = None) -> None:
+        super().__init__("", id=id, markup=False)
+        self._folder = folder
+        self._frame = 0
+        self._turning: Timer | None = None
+
+    def on_mount(self) -> None:
+        self._turning = self.set_interval(SPIN, self._turn, pause=True)
+        self._show()
+
+    def watch_busy(self, busy: bool) -> None:
+        if self._turning is not None:
+            (self._turning.resume if busy else self._turning.pause)()
+        self._show()
+
+    def watch_asks(self) -> None:
+        self._show()
+
+    def watch_mode(self) -> None:
+        self._show()
+
+    def watch_model(self) -> None:
+        self._show()
+
+    def watch_chosen(self) -> None:
+        self._show()
+
+    def watch_hint(self) -> None:
+        self._show()
+
+    def on_resize(self) -> None:
+        self._show()
+
+    def _turn(self) -> None:
+        self._frame += 1
+        self._show()
+
+    def _show(self) -> None:
+        if not self.is_mounted:
+            return
+        still = self.app.animation_level == "none"
+        sign = "?" if self.asks else "•" if self.busy and still else FRAMES[self._frame % 10] if self.busy else " "
+        mode = f"{self.mode} → {self.chosen}" if self.busy and self.chosen not in ("", self.mode) else self.mode
+        left = f"{sign} {mode} · {self.model}" if self.model else f"{sign} {mode}"
+        keys = self.hint or KEYS["asks" if self.asks else "busy" if self.busy else "idle"]
+        width = self.size.width - 4
+        room = width - len(left) - len(keys) - 4
+        middle = shortened(self._folder, room) if room > 8 else ""
+        right = shortened(keys, max(width - len(left) - 2, 0))
+        gap = width - len(left) - len(right) - len(middle)
+        self.update(left + " " * (gap // 2) + middle + " " * (gap - gap // 2) + right, layout=False)

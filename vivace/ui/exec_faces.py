@@ -1,0 +1,129 @@
+"""What ``vivace exec`` prints: words and diffs for people and pipes, or every event as a line of JSON."""
+
+from __future__ import annotations
+
+import sys
+
+import msgspec
+
+from vivace.agent.turns import events as ev
+from vivace.errors import VivaceError
+from vivace.ui.figures import figures
+from vivace.ui.plain import visible
+
+TAIL = 5
+"""Lines of a failed command's output that are shown."""
+
+
+class JsonFace:
+    """One JSON object per line, on standard output. The first is ``Opened``, the last ``Exited``."""
+
+    def __init__(self) -> None:
+        self._encode = msgspec.json.Encoder().encode
+
+    def __call__(self, event: ev.Event) -> None:
+        self._put(event)
+
+    def opened(self, conversation: str) -> None:
+        self._put({"type": "Opened", "conversation": conversation})
+
+    def failed(self, error: VivaceError) -> None:
+        told = {"code": error.code, "message": error.message, "hint": error.hint, "param": error.param}
+        self._put({"type": "Error", **told})
+
+    def exited(self, code: int) -> None:
+        self._put({"type": "Exited", "exit": code})
+
+    def _put(self, what: object) -> None:
+        sys.stdout.buffer.write(self._encode(what) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+class PipeFace:
+    """What the model says and the diffs that were applied go to standard output, what happens to standard error."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stdout.isatty()
+        self._meters = ev.Meters()
+        self._proposed: ev.Proposed | None = None
+        self._output: dict[str, str] = {}
+        self._open = False
+        """The last line that was said has no end yet."""
+
+    def opened(self, conversation: str) -> None:
+        """Nothing to be told."""
+
+    def failed(self, error: VivaceError) -> None:
+        self._tell(f"vivace: {error}")
+
+    def exited(self, code: int) -> None:
+        self._finish_line()
+
+    def __call__(self, event: ev.Event) -> None:
+        if event.worker and not isinstance(event, ev.WorkerChanged):
+            return
+        match event:
+            case ev.Said(text=text):
+                sys.stdout.write(visible(text) if self._terminal else text)
+                sys.stdout.flush()
+                self._open = not text.endswith("\n") if text else self._open
+            case ev.TurnBegan():
+                self._tell(" · ".join(filter(None, [event.mode, event.model, event.reason])))
+            case ev.Proposed():
+                self._proposed = event
+            case ev.Applied():
+                self._applied(event)
+            case ev.ToolBegan():
+                self._tell(f"> {event.name} {event.brief}")
+            case ev.ToolOutput():
+                self._output[event.call] = (self._output.get(event.call, "") + event.text)[-4000:]
+            case ev.ToolEnded():
+                self._ended(event)
+            case ev.Asked(kind="approval" | "question"):
+                self._tell(f"? {event.text}")
+            case ev.Meters():
+                self._meters = event
+            case ev.Noted():
+                self._tell(f"{event.level}: {event.text}" if event.level != "info" else event.text)
+            case ev.MessageChanged(state="failed"):
+                self._tell(f"the message was not delivered: {event.reason}")
+            case ev.WorkerChanged():
+                self._tell(f"worker {event.worker}: {event.state} {event.note}".rstrip())
+            case ev.TurnEnded():
+                self._turn_ended(event)
+
+    def _applied(self, event: ev.Applied) -> None:
+        if self._proposed is None:
+            self._tell(f"changed {', '.join(event.paths)}")
+            return
+        self._finish_line()
+        # The exact bytes: the output may be on its way to a file or to git apply.
+        sys.stdout.flush()
+        sys.stdout.buffer.write(self._proposed.diff.encode("utf-8", "surrogateescape"))
+        sys.stdout.buffer.flush()
+        self._proposed = None
+
+    def _ended(self, event: ev.ToolEnded) -> None:
+        output = self._output.pop(event.call, "") or event.text
+        if not event.ok:
+            for line in output.rstrip("\n").split("\n")[-TAIL:]:
+                self._tell(f"  | {line}")
+        changed = f", changed {', '.join(event.changed)}" if event.changed else ""
+        self._tell(f"  {'ok' if event.ok else 'failed'}, {event.seconds:.1f} s{changed}")
+
+    def _turn_ended(self, event: ev.TurnEnded) -> None:
+        parts = [f"{event.status}: {event.reason}" if event.reason else event.status, f"{event.seconds:.1f} s"]
+        if event.changed:
+            parts.append(f"changed {', '.join(event.changed)}")
+        self._tell(", ".join(parts + figures(self._meters)))
+
+    def _tell(self, line: str) -> None:
+        self._finish_line()
+        print(visible(line), file=sys.stderr, flush=True)
+
+    def _finish_line(self) -> None:
+        """Words of the model and lines about them do not share one."""
+        if self._open:
+            self._open = False
+            sys.stdout.write("\n")
+            sys.stdout.flush()
