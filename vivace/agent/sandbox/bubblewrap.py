@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -50,6 +51,8 @@ class Bubblewrap:
             yield from ("--tmpfs", str(policy.home))
             for path in policy.readable:
                 yield from ("--ro-bind-try", str(path), str(path))
+        for prefix in _own_python():
+            yield from ("--ro-bind-try", prefix, prefix)
         # Outer folders first, or a later mount would hide an inner one.
         for path in sorted({policy.root, *policy.writable, *git_folders(policy.root)}):
             yield from ("--bind", str(path), str(path))
@@ -69,3 +72,8 @@ class Bubblewrap:
         real = Path("/etc/resolv.conf").resolve()
         if policy.network and real.is_relative_to("/run") and real.exists():
             yield from ("--ro-bind", str(real.parent), str(real.parent))
+
+
+def _own_python() -> list[str]:
+    """This Python's folders where a private one would hide them: an environment under /tmp has to run its own tests."""
+    return sorted({p for p in (sys.prefix, sys.base_prefix) if any(Path(p).is_relative_to(hid) for hid in _PRIVATE)})
