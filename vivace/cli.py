@@ -200,9 +200,7 @@ def _pull_named(model: str, settings: Settings) -> None:
 
 
 def _pull(info: ModelInfo, settings: Settings) -> None:
-    """Fetch a model that an edit needs and that is not here yet."""
-    from vivace.models.progress import show_progress
-    from vivace.models.pull import pull
+    """Fetch a model that is needed and not here yet; imported when that is so."""
+    from vivace.models.progress import pull_shown
 
-    with show_progress(info.name) as report:
-        pull(info, settings, "auto", report)
+    pull_shown(info, settings)

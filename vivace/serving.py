@@ -14,7 +14,8 @@ from vivace.backends.base import Backend
 from vivace.backends.config import checked
 from vivace.composing import CatalogueBackend, compose_gateway
 from vivace.errors import UsageError, did_you_mean
-from vivace.models.catalogue import ModelInfo, find_model
+from vivace.models.catalogue import find_model
+from vivace.models.progress import pull_shown
 from vivace.server.command import Choice, Composed
 from vivace.settings import Settings
 
@@ -117,12 +118,4 @@ def _local(choice: Choice, file: ServeFile, tables: dict[str, dict[str, Any]]) -
 
 
 def _catalogue_backend(name: str, settings: Settings) -> Backend:
-    return CatalogueBackend(find_model(name, settings), settings, _pull)
-
-
-def _pull(info: ModelInfo, settings: Settings) -> None:
-    from vivace.models.progress import show_progress
-    from vivace.models.pull import pull
-
-    with show_progress(info.name) as report:
-        pull(info, settings, "auto", report)
+    return CatalogueBackend(find_model(name, settings), settings, pull_shown)

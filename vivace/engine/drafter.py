@@ -26,6 +26,7 @@ AHEAD = 256
 BEHIND = 64
 """How far behind it: text that was repeated."""
 NEAR = 16
+"""A single agreeing token further away than this is worth less."""
 FAR = 4
 """So many tokens in a row must agree before a place further away is believed: moved text."""
 SYNCED = 3
@@ -86,6 +87,7 @@ class Drafter:
         self._ahead: list[int] = []
         """What is left of a hunk that has begun like an earlier one; the reference goes on at the cursor after it."""
         self._hunk: Replacement | None = None
+        """The earlier one, and where it has begun again."""
         self._hunk_at = 0
         self._path: list[tuple[int, int, Replacement | None, int]] = []
         """The reference's proposal: token, cursor after it, the replacement that made it and where that begins."""

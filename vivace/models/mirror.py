@@ -23,8 +23,9 @@ from typing import BinaryIO
 
 import msgspec
 
+from vivace.atomic import write_atomic
 from vivace.models.catalogue import Mirror, ModelInfo
-from vivace.models.files import CHUNK, write_atomic
+from vivace.models.files import CHUNK
 from vivace.models.sources import PullEvent, Report, SourceUnavailable
 
 POLL_SECONDS = 0.2

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from vivace.models.catalogue import ModelInfo
+from vivace.models.pull import pull
 from vivace.models.sources import PullEvent, Report
+from vivace.settings import Settings
 
 
 @contextmanager
@@ -37,3 +40,9 @@ def show_progress(name: str) -> Iterator[Report]:
         yield report
     finally:
         bars.stop()
+
+
+def pull_shown(info: ModelInfo, settings: Settings) -> None:
+    """Fetch a model that somebody waits for, from wherever it is, with its progress on the terminal."""
+    with show_progress(info.name) as report:
+        pull(info, settings, "auto", report)

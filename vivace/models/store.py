@@ -14,9 +14,10 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vivace.atomic import write_atomic
 from vivace.errors import UsageError, VivaceError
 from vivace.models.catalogue import NAME, ModelInfo, added_path, load_added, load_catalogue, shipped, to_toml
-from vivace.models.files import sha256_of, sha256_of_model, state_of, write_atomic
+from vivace.models.files import sha256_of, sha256_of_model, state_of
 from vivace.models.locks import locked
 from vivace.settings import Settings
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
+from vivace.atomic import write_atomic
 from vivace.errors import VivaceError
-from vivace.models.files import state_of, write_atomic
+from vivace.models.files import state_of
 from vivace.models.gguf_cursor import quoted
 from vivace.models.gguf_file import open_gguf
 from vivace.models.gguf_header import Metadata

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.checkpoints.looking import look
-from tests.agent.checkpoints.test_ignoring import git, needs_git
+from tests.agent.test_ignoring import git, needs_git
 from vivace.agent.checkpoints import CheckpointStore, Position, database, scanning, shown
 from vivace.errors import UsageError, VivaceError
 

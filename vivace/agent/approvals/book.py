@@ -18,17 +18,16 @@ The file lies outside the workspace: what a command may write must not decide wh
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from vivace.atomic import write_atomic
 from vivace.errors import VivaceError
 
 T = TypeVar("T")
@@ -138,14 +137,6 @@ def _read(file: Path) -> Rules:
 def _write(file: Path, text: str) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, name = tempfile.mkstemp(dir=file.parent, prefix=".rules.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as out:
-                out.write(text)
-            Path(name).replace(file)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(name).unlink()
-            raise
+        write_atomic(file, text.encode())
     except OSError as error:
         raise VivaceError(f"{file}: cannot be written ({error.strerror})", code="write_failed") from None

@@ -19,9 +19,9 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
-from vivace.agent.checkpoints.ignoring import Rules
 from vivace.agent.checkpoints.records import LeftOut, Node
 from vivace.agent.checkpoints.trees import EMPTY, digest_of, encode_tree
+from vivace.agent.ignoring import Rules
 
 LARGE = 16 << 20
 """Bytes from which a file is kept as a file of its own, not compressed."""

@@ -18,7 +18,6 @@ from msgspec import Struct
 
 from vivace.agent.checkpoints.cache import SeenFolders
 from vivace.agent.checkpoints.database import Database
-from vivace.agent.checkpoints.ignoring import outer_rules
 from vivace.agent.checkpoints.place import folder_for, real_root
 from vivace.agent.checkpoints.pruning import drop
 from vivace.agent.checkpoints.records import (
@@ -36,6 +35,7 @@ from vivace.agent.checkpoints.restoring import Restoring, unlock
 from vivace.agent.checkpoints.scanning import UNREADABLE, Forgetting, Scan, Trie
 from vivace.agent.checkpoints.trees import Load, compare, decode_tree, walk
 from vivace.agent.checkpoints.wanting import Wanted
+from vivace.agent.ignoring import outer_rules
 from vivace.errors import UsageError, VivaceError
 
 ROUNDS = 3

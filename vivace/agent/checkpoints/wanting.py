@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from vivace.agent.checkpoints.database import Database
-from vivace.agent.checkpoints.ignoring import index_of, tracked_though_ignored
 from vivace.agent.checkpoints.scanning import Trie
 from vivace.agent.checkpoints.trees import walk
+from vivace.agent.ignoring import index_of, tracked_though_ignored
 
 
 class Wanted:

@@ -7,7 +7,29 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from vivace.agent.repomap.ignore import ALWAYS, Ignore
+from vivace.agent.ignoring import Rules
+
+ALWAYS = frozenset(
+    {
+        ".git",
+        ".hg",
+        ".svn",
+        "node_modules",
+        "__pycache__",
+        ".venv",
+        "venv",
+        ".tox",
+        ".nox",
+        ".mypy_cache",
+        ".ruff_cache",
+        ".pytest_cache",
+        ".hypothesis",
+        ".gradle",
+        ".terraform",
+        ".next",
+    }
+)
+"""Folders that no one edits by hand; left out where there is no git to ask."""
 
 GIT_SECONDS = 20.0
 
@@ -52,11 +74,11 @@ def _by_git(root: Path) -> list[str] | None:
 
 
 def _walk(root: Path) -> Iterator[str]:
-    stack = [("", Ignore())]
+    stack = [("", Rules(None, "", ""))]
     while stack:
         relative, above = stack.pop()
         folder = root / relative
-        ignore = above.entering(folder, relative)
+        rules = _entering(above, folder, relative)
         try:
             entries = list(os.scandir(folder))
         except OSError:
@@ -68,9 +90,18 @@ def _walk(root: Path) -> Iterator[str]:
                 is_file = entry.is_file()
             except OSError:
                 continue
-            if entry.name in ALWAYS or ignore(path, folder=is_folder):
+            if entry.name in ALWAYS or rules.ignored(path, is_folder=is_folder):
                 continue
             if is_folder:
-                stack.append((path, ignore))
+                stack.append((path, rules))
             elif is_file:
                 yield path
+
+
+def _entering(above: Rules, folder: Path, relative: str) -> Rules:
+    """The rules below ``folder``, with its own file where it has one."""
+    try:
+        text = (folder / ".gitignore").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return above
+    return Rules(above, f"{relative}/" if relative else "", text)

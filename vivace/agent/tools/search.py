@@ -17,8 +17,8 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from vivace.agent.approvals.secrets import is_secret
+from vivace.agent.ignoring import Rules
 from vivace.agent.repomap.files import project_files, walk_all
-from vivace.agent.repomap.ignore import Ignore, parse
 from vivace.agent.tools.base import Context, Tool, ToolResult
 from vivace.agent.tools.clip import fitting
 from vivace.agent.tools.paths import existing, shown
@@ -203,11 +203,11 @@ def _candidates(arguments: SearchArguments, root: Path, where: str) -> Iterator[
     else:
         names = [name for name in project_files(root) if name.startswith(prefix)]
         names = names or [f"{prefix}{name}" for name in walk_all(root / where)]
-    ignore = Ignore((("", parse([arguments.glob])),)) if arguments.glob else None
+    wanted = Rules(None, "", arguments.glob) if arguments.glob else None
     for name in names:
         if is_secret(name) or (root / name).is_symlink():
             continue
-        if ignore is None or ignore(name, folder=False):
+        if wanted is None or wanted.ignored(name, is_folder=False):
             yield name
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct, field
 
 from vivace.agent.checkpoints.place import folder_for
+from vivace.atomic import write_atomic
 
 
 class Tally(Struct):
@@ -65,7 +64,4 @@ class Measured:
     def _save(self) -> None:
         # What is lost here is measured again.
         with contextlib.suppress(OSError):
-            handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=".measured.")
-            with os.fdopen(handle, "wb") as file:
-                file.write(msgspec.json.encode(self._book))
-            Path(name).replace(self.path)
+            write_atomic(self.path, msgspec.json.encode(self._book))

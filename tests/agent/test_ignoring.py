@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vivace.agent.checkpoints.ignoring import Rules, outer_rules
+from vivace.agent.ignoring import Rules, outer_rules
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
