@@ -90,7 +90,7 @@ def test_a_catalogue_model_is_pulled_when_it_is_asked_for(place: Settings) -> No
                 await gateway.open("coder-0.5b")
             assert caught.value.code == "model_not_pulled"
         (backend,) = gateway.backends.opened().values()
-        assert isinstance(backend, CatalogueBackend) and not backend.loaded
+        assert isinstance(backend, CatalogueBackend) and not backend.ready
         with pytest.raises(VivaceError, match="does not exist here"):
             await gateway.open("no-such-model")
         await gateway.close()

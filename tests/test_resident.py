@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import vivace
-from vivace import resident, resident_daemon
+from vivace import agent_commands, cli, resident, resident_daemon
+from vivace.agent.turns import events as told
 from vivace.client.resident import ResidentService
 from vivace.errors import UsageError, VivaceError
 from vivace.protocol import events as ev
@@ -33,6 +35,7 @@ from vivace.protocol.requests import ResponseRequest
 from vivace.resident import EditService, environment_of, found, minutes_of, place_of, resident_service
 from vivace.resident_command import service_app
 from vivace.settings import Settings
+from vivace.ui.contract import Choice
 
 ROOT = Path(__file__).parents[1]
 ME = Principal()
@@ -85,6 +88,10 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def gone(pid: int) -> bool:
+    return not alive(pid)
 
 
 def asking(model: str = "paced", **fields: Any) -> ResponseRequest:
@@ -337,6 +344,124 @@ def test_an_edit_takes_the_resident_and_makes_no_settings_where_it_runs(home: Pa
     assert said == []
 
 
+async def answered(service: EditService, **fields: Any) -> ev.Event:
+    events = [event async for event in service.start(asking(max_output_tokens=5, **fields), ME)]
+    return events[-1]
+
+
+@pytest.mark.parametrize("opens", [False, True])
+def test_a_command_that_lasts_gets_another_one_when_the_resident_ends(home: Path, opens: bool) -> None:
+    said: list[str] = []
+
+    async def main() -> None:
+        service = edit_service(said)
+        await service.open("paced")
+        for ended in (signal.SIGKILL, signal.SIGTERM):
+            before = await pid_at(place_of(os.environ).socket)
+            assert before is not None
+            os.kill(before, ended)
+            await asyncio.to_thread(until, partial(gone, before))
+            if opens:
+                assert (await service.open("paced")).dialect == "paced"
+            assert await service.input_tokens(asking()) > 0
+            assert isinstance(await answered(service), ev.Incomplete)
+            assert await pid_at(place_of(os.environ).socket) not in (None, before)
+        await service.close()
+
+    asyncio.run(main())
+    assert said == []
+
+
+def test_the_agent_asks_the_resident_and_loads_nothing(home: Path) -> None:
+    (home / "work").mkdir()
+
+    async def main() -> list[told.Event]:
+        events: list[told.Event] = []
+        ended = asyncio.Event()
+
+        def listen(event: told.Event) -> None:
+            events.append(event)
+            if isinstance(event, told.TurnEnded):
+                ended.set()
+
+        agents = agent_commands.house(Settings(), "", cli._agent_service)
+        talk = agents.open(Choice(root=home / "work", model="paced", mode="fast", workers=False), listen)
+        await talk.begin()
+        talk.say("What is a lighthouse?")
+        await asyncio.wait_for(ended.wait(), 30)
+        await talk.close()
+        await agents.close()
+        return events
+
+    events = asyncio.run(main())
+    assert [event.status for event in events if isinstance(event, told.TurnEnded)] == ["done"], events
+    assert any(isinstance(event, told.Said) and event.text for event in events)
+    assert place_of(os.environ).log.read_text().count("serves on") == 1
+
+
+def test_that_there_is_no_resident_is_said_in_the_conversation(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PACED_FAILS", "1")
+    (home / "work").mkdir()
+
+    async def main() -> list[told.Event]:
+        events: list[told.Event] = []
+        agents = agent_commands.house(Settings(), "", cli._agent_service)
+        talk = agents.open(Choice(root=home / "work", model="nothing", mode="fast", workers=False), events.append)
+        await talk.begin()
+        with pytest.raises(VivaceError):
+            await talk.service.open("nothing")
+        await talk.close()
+        await agents.close()
+        return events
+
+    (noted,) = [event for event in asyncio.run(main()) if isinstance(event, told.Noted) and event.level == "warning"
+                and "resident" in event.text]  # fmt: skip
+    assert "The resident service did not start" in noted.text and "Going on without it." in noted.text
+
+
+def test_models_that_are_opened_at_a_time_find_one_successor(home: Path) -> None:
+    said: list[str] = []
+
+    async def main() -> None:
+        service = edit_service(said)
+        await service.open("paced")
+        pid = await pid_at(place_of(os.environ).socket)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        await asyncio.to_thread(until, lambda: not alive(pid))
+        cards = await asyncio.gather(*(service.open("paced") for _ in range(4)))
+        assert {card.dialect for card in cards} == {"paced"}
+        ends = await asyncio.gather(*(answered(service) for _ in range(4)))
+        assert all(isinstance(end, ev.Incomplete) for end in ends)
+        await service.close()
+
+    asyncio.run(main())
+    assert said == [] and place_of(os.environ).log.read_text().count("serves on") == 2
+
+
+def test_without_a_successor_its_end_is_an_error(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    async def main() -> None:
+        service = edit_service(said)
+        await service.open("paced")
+        pid = await pid_at(place_of(os.environ).socket)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        await asyncio.to_thread(until, lambda: not alive(pid))
+        monkeypatch.setenv("PACED_FAILS", "1")
+        with pytest.raises(VivaceError, match="cannot be reached") as caught:
+            await service.input_tokens(asking())
+        assert caught.value.code == "service_gone"
+        end = await answered(service)
+        assert isinstance(end, ev.Failed) and end.response.error is not None
+        assert end.response.error.code == "service_gone"
+        await service.close()
+
+    asyncio.run(main())
+    assert "it ended with status 7" in said[0]
+
+
 def test_errors_of_loading_come_whole_and_start_nothing_else(home: Path) -> None:
     with pytest.raises(VivaceError, match="too little memory") as caught:
         opened("refused", [])
@@ -404,24 +529,31 @@ def test_one_that_says_nothing_is_given_up(home: Path, monkeypatch: pytest.Monke
 
 
 def test_what_is_left_of_dead_ones_is_removed(tmp_path: Path) -> None:
-    old = time.time() - 8 * 86400
-    for name in ("resident-1-a", "resident-1-b", "resident-1-c"):
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(tmp_path / f"{name}.sock"))
-        for suffix in (".log", ".log.1", ".lock", ".failed"):
-            (tmp_path / f"{name}{suffix}").touch()
+    now = time.time()
+    ages = {"old": 8 * 86400.0, "hours": 7200.0, "failed": 7200.0, "fresh": 61.0, "young": 1.0, "own": 7200.0}
+    for name, age in ages.items():
+        if name != "own":  # it is about to make its socket
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(str(tmp_path / f"resident-1-{name}.sock"))
+        suffixes = [".log", ".log.1", ".lock", *([".failed"] if name in ("old", "failed") else [])]
+        for suffix in suffixes:
+            (tmp_path / f"resident-1-{name}{suffix}").touch()
+        for path in tmp_path.glob(f"resident-1-{name}.*"):
+            os.utime(path, (now - age, now - age))
     living = socket.socket(socket.AF_UNIX)
     living.bind(str(tmp_path / "resident-1-d.sock"))
     living.listen()
-    (tmp_path / "service.db").touch()
-    for path in [*tmp_path.glob("resident-1-a*"), *tmp_path.glob("resident-1-d*"), tmp_path / "service.db"]:
-        os.utime(path, (old, old))
-    os.utime(tmp_path / "resident-1-b.sock", (time.time() - 61, time.time() - 61))
-    resident_daemon.sweep(tmp_path)
+    for name in ("resident-1-d.log", "service.db"):
+        (tmp_path / name).touch()
+    for name in ("resident-1-d.sock", "resident-1-d.log", "service.db"):
+        os.utime(tmp_path / name, (now - 1e6, now - 1e6))
+    resident_daemon.sweep(tmp_path, resident.Place(str(tmp_path / "resident-1-own")))
     left = {path.name for path in tmp_path.iterdir()}
-    assert not any(name.startswith("resident-1-a") for name in left)
-    assert "resident-1-b.sock" not in left and "resident-1-b.log" in left
-    assert {"resident-1-c.sock", "resident-1-d.sock", "service.db"} <= left
+    assert not any(name.startswith(("resident-1-old", "resident-1-hours")) for name in left)
+    assert {f"resident-1-failed{end}" for end in (".log", ".log.1", ".lock", ".failed")} <= left
+    assert "resident-1-failed.sock" not in left and "resident-1-fresh.sock" not in left
+    assert {"resident-1-fresh.log", "resident-1-young.sock", "resident-1-own.log", "resident-1-own.lock"} <= left
+    assert {"resident-1-d.sock", "resident-1-d.log", "service.db"} <= left
     living.close()
 
 

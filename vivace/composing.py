@@ -23,6 +23,7 @@ from vivace.service.queue import FairQueue
 from vivace.service.registry import Backends
 from vivace.service.sealing import Sealer
 from vivace.service.tiers import TierTable
+from vivace.service.upkeep import Upkeep
 from vivace.settings import Settings
 
 Pull = Callable[[ModelInfo, Settings], None]
@@ -37,6 +38,10 @@ class CatalogueBackend:
         self.settings = settings
         self.pull = pull
         self._local: LocalBackend | None = None
+
+    @property
+    def ready(self) -> bool:
+        return self._local is not None and self._local.ready
 
     async def open(self, watch: Watch) -> ModelCard:
         """Raises :class:`VivaceError`, among others ``model_not_pulled`` and ``model_checksum``."""
@@ -58,11 +63,6 @@ class CatalogueBackend:
             await self._local.close()
 
     @property
-    def loaded(self) -> bool:
-        """Whether its engine runs."""
-        return self._local is not None and self._local.engine.ready is not None
-
-    @property
     def _opened(self) -> LocalBackend:
         if self._local is None:
             raise VivaceError("The model is not open.", code="engine")
@@ -72,23 +72,24 @@ class CatalogueBackend:
 class ComposedGateway(LocalGateway):
     """The gateway with what has to run beside it.
 
-    :meth:`begin` counts what the ledger knows of earlier use, before the first request; :meth:`close` also ends the
-    database's writer.
+    :meth:`begin` counts what the ledger knows of earlier use, before the first request, and looks after stored
+    responses from then on; :meth:`close` also ends the database's writer.
     """
 
     kept: _Database | None = None
-    _following: asyncio.Task[None] | None = None
+    _beside: tuple[asyncio.Task[None], ...] = ()
 
     async def begin(self) -> None:
         kept = self.kept
-        if kept is not None and self._following is None:
+        if kept is not None and not self._beside:
             await kept.follower.load()
-            self._following = asyncio.create_task(kept.follower.run())
+            work = (kept.follower.run(), Upkeep(self.keeper).run())
+            self._beside = tuple(asyncio.create_task(each) for each in work)
 
     async def close(self) -> None:
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.gather(self._following, return_exceptions=True)
+        for task in self._beside:
+            task.cancel()
+        await asyncio.gather(*self._beside, return_exceptions=True)
         await super().close()
         if self.kept is not None:
             await self.kept.close()
@@ -142,7 +143,7 @@ def compose_gateway(
         meters=meters,
         queue=FairQueue(capacity or {}, tiers.tiers.values()),
         ledger=kept.ledger if kept is not None else None,
-        keeper=Keeper(kept.store if kept is not None else None),
+        keeper=Keeper(kept.store if kept is not None else None, retention=settings.response_days * 86400 or None),
         chains=chains,
     )
     gateway.kept = kept

@@ -159,10 +159,11 @@ async def found(place: Place, watch: Watch = lambda stage, share: None) -> Resid
 
 
 class EditService:
-    """What a command of one turn asks: the resident service, or ``local`` where there is none.
+    """What a command asks: the resident service, or ``local`` where there is none.
 
     ``settings`` are made only where the resident has to be started or replaced; a command that finds it needs none.
-    ``pull`` fetches a model that is not here yet, in this process, where its progress is seen.
+    ``pull`` fetches a model that is not here yet, in this process, where its progress is seen. For a command that lasts
+    another one is started when the resident ends meanwhile, as the next response is asked for.
     """
 
     def __init__(
@@ -179,8 +180,14 @@ class EditService:
         self._watch = watch
         self._tell = tell
         self._service: Service | None = None
+        self._opening = asyncio.Lock()
+        """Of several that open models at a time, one finds out what became of the resident."""
 
     async def open(self, model: str) -> ModelCard:
+        async with self._opening:
+            return await self._open_on_any(model)
+
+    async def _open_on_any(self, model: str) -> ModelCard:
         if self._service is not None and not isinstance(self._service, ResidentService):
             return await self._service.open(model)
         for left in reversed(range(LOST)):
@@ -197,6 +204,8 @@ class EditService:
                     break
             else:
                 _forgive(resident)
+                resident.fresh = False
+                resident.revive = self._revive
                 return card
         self._service = self._local(self._settings())
         return await self._service.open(model)
@@ -224,6 +233,14 @@ class EditService:
             return None
         ready = await found(place_of(os.environ), self._watch)
         return ready or await resident_service(self._settings(), self._watch, self._tell)
+
+    async def _revive(self) -> Path | None:
+        """The socket of one that runs, in the place of one that has ended; None where none can be had."""
+        other = await resident_service(self._settings(), self._watch, self._tell)
+        if other is None:
+            return None
+        await other.close()
+        return Path(other.address.socket)
 
     async def _open(self, resident: ResidentService, model: str) -> ModelCard:
         try:

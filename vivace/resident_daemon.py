@@ -25,6 +25,7 @@ from filelock import FileLock, Timeout
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import vivace
+from vivace import loops
 from vivace.backends.base import Backend
 from vivace.client.resident import Opened, Refusal, ResidentService, Stage, Status
 from vivace.composing import CatalogueBackend, ComposedGateway, compose_gateway
@@ -43,8 +44,10 @@ DRAIN = 5.0
 """Seconds that running responses may still take when it is told to end."""
 YOUNG = 60.0
 """Seconds in which a socket that refuses may belong to a process that is about to listen."""
+GONE = 3600.0
+"""Seconds after which the log and the lock of one that is gone are removed."""
 OLD = 7 * 86400.0
-"""Seconds after which the files of one that is gone are removed."""
+"""The same where it failed: somebody was told to read the log."""
 _STEM = re.compile(r"\.(log|log\.1|lock|failed)$")
 
 
@@ -128,7 +131,7 @@ class ResidentApp:
 
     def _status(self) -> Status:
         opened = self._gateway.backends.opened().items()
-        loaded = [name for name, backend in opened if isinstance(backend, CatalogueBackend) and backend.loaded]
+        loaded = [name for name, backend in opened if isinstance(backend, CatalogueBackend) and backend.ready]
         idle = self._host.door.options.idle_seconds or 0.0
         uptime = time.monotonic() - self._begun
         return Status(vivace.__version__, os.getpid(), uptime, idle, loaded, len(self._gateway.turns))
@@ -140,7 +143,7 @@ def main(arguments: Sequence[str], backends: Mapping[str, Backend] | None = None
     place = Place(stem)
     _log_to(place.log)
     try:
-        asyncio.run(serve(place, Settings(), float(minutes), backends))
+        loops.run(serve(place, Settings(), float(minutes), backends))
     except VivaceError as error:
         log.error("%s", error)
         sys.exit(error.exit_code)
@@ -153,7 +156,7 @@ async def serve(
     place: Place, settings: Settings, minutes: float, backends: Mapping[str, Backend] | None = None
 ) -> None:
     """Serve on the place's socket until idle, told to end, or sent a signal."""
-    sweep(place.socket.parent)
+    sweep(place.socket.parent, place)
     loading = Loading()
     # Tiers and plans are what a server sells to others; this one serves its own user alone.
     own = settings.model_copy(update={"tiers_file": None})
@@ -164,6 +167,7 @@ async def serve(
     listener = bind_unix(place.socket)
     log.info("version %s serves on %s, process %d", vivace.__version__, place.socket, os.getpid())
     retiring = asyncio.create_task(retire(place))
+    loops.settle()
     try:
         await host.run_on(listener)
     finally:
@@ -185,7 +189,7 @@ async def retire(place: Place) -> None:
         await service.close()
 
 
-def sweep(folder: Path) -> None:
+def sweep(folder: Path, own: Place | None = None) -> None:
     """Remove the sockets of processes that are gone, and the old files of those that will not come again."""
     now = time.time()
     for path in folder.glob("resident-*.sock"):
@@ -193,10 +197,14 @@ def sweep(folder: Path) -> None:
             if now - path.stat().st_mtime > YOUNG and not _listens(path):
                 path.unlink()
     for path in folder.glob("resident-*"):
-        with contextlib.suppress(OSError):
-            used = path.suffix == ".sock" or Path(_STEM.sub(".sock", str(path))).exists()
-            if not used and now - path.stat().st_mtime > OLD:
-                path.unlink()
+        place = Place(_STEM.sub("", str(path)))
+        if path.suffix == ".sock" or place == own or place.socket.exists():
+            continue
+        with contextlib.suppress(OSError, Timeout):
+            if now - path.stat().st_mtime > (OLD if place.failures.exists() else GONE):
+                # Its lock may be held by a command that is about to start it again.
+                with FileLock(path, timeout=0) if path == place.lock else contextlib.nullcontext():
+                    path.unlink()
 
 
 def _remove(place: Place) -> None:

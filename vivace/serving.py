@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,11 @@ from msgspec import Struct, field
 from vivace.backends.base import Backend
 from vivace.backends.config import checked
 from vivace.composing import CatalogueBackend, compose_gateway
-from vivace.errors import UsageError, did_you_mean
+from vivace.errors import UsageError, VivaceError, did_you_mean
 from vivace.models.catalogue import find_model
 from vivace.models.progress import pull_shown
 from vivace.server.command import Choice, Composed
+from vivace.service.plans import Plan
 from vivace.settings import Settings
 
 DEFAULT_MODEL = "coder-0.5b"
@@ -38,6 +39,8 @@ class ServeFile(Struct, frozen=True, forbid_unknown_fields=True):
     """The file of tiers, plans and prices, see docs/tiers.md."""
     database: str = ""
     """The database's URL."""
+    operators: list[str] = field(default_factory=list)
+    """Principals who see everybody's use in the console."""
 
 
 def read_serve_file(path: Path) -> ServeFile:
@@ -74,11 +77,25 @@ async def compose_serve(choice: Choice, settings: Settings) -> AsyncIterator[Com
         catalogue=False,
         capacity=file.capacity,
     )
+    gateway.operators = frozenset(file.operators)
     await gateway.begin()
     try:
-        yield Composed(gateway, gateway.accounts.authenticate if gateway.accounts.needs_key() else None)
+        authenticate = gateway.accounts.authenticate if gateway.accounts.needs_key() else None
+        yield Composed(gateway, authenticate, _refused(gateway.tiers.default_plan, gateway.backends.listed()))
     finally:
         await gateway.close()
+
+
+def _refused(plan: Plan, models: Sequence[str]) -> str:
+    """What the plan of those who have no key keeps from them, in words; empty for nothing."""
+    refused = []
+    for model in models:
+        try:
+            plan.check_model(model)
+        except VivaceError:
+            refused.append(model)
+    allowed = ", ".join(plan.models) or "no model"
+    return f"The plan {plan.id!r} does not include {', '.join(refused)}: it allows {allowed}." if refused else ""
 
 
 def _tables(choice: Choice, file: ServeFile) -> dict[str, dict[str, Any]]:

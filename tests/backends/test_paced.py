@@ -241,10 +241,9 @@ def test_the_reference_is_counted_and_makes_it_faster() -> None:
 def test_a_clock_wakes_in_order_and_forgets_who_left() -> None:
     async def main() -> None:
         clock, woken = Clock(0.001), []
-        loop = asyncio.get_running_loop()
 
         async def wait(after: float) -> None:
-            await clock.until(loop.time() + after)
+            await clock.until(time.monotonic() + after)
             woken.append(after)
 
         tasks = [asyncio.create_task(wait(after)) for after in (0.03, 0.01, 0.02)]
@@ -266,3 +265,10 @@ def test_a_clock_wakes_in_order_and_forgets_who_left() -> None:
 def test_paces_that_cannot_be(fields: dict[str, float]) -> None:
     with pytest.raises(UsageError):
         Pace(**fields)
+
+
+def test_a_text_to_complete_is_counted() -> None:
+    _, end = answered(job(prompt={"raw": "one two three"}))
+    assert end.usage.input_tokens == 4, "and who says it"
+    _, end = answered(job(prompt={"fim": {"prefix": "one two ", "suffix": "four"}}))
+    assert end.usage.input_tokens == 4

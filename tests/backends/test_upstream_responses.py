@@ -113,12 +113,12 @@ def test_a_server_without_chat_completions_is_asked_for_responses() -> None:
         return Reply(events=[event("output_text.delta", output_index=0, delta="hi"), completed()])
 
     async def do(backend: UpstreamBackend, fake: FakeUpstream) -> None:
-        assert (await backend.open(quiet)).dialect == "chat"
+        assert not backend.responses and (await backend.open(quiet)).takes_reference
         pieces, end = await read(backend.start(job(tools=[PATCH])))
         assert (text_of(pieces), end.reason) == ("hi", "stop")
         assert len(fake.bodies) == 3
         card = await backend.open(quiet)
-        assert (card.dialect, card.takes_reference) == ("responses", False)
+        assert (backend.responses, card.takes_reference) == (True, False)
         await read(backend.start(job(tools=[PATCH])))
         assert len(fake.bodies) == 4
 

@@ -30,6 +30,8 @@ class Loaded(PacedBackend):
 class Broken(PacedBackend):
     """Cannot be loaded: with an error that has all its fields, by a defect, or so that the process dies of it."""
 
+    ready = False
+
     async def open(self, watch: Watch) -> ModelCard:
         match self.name:
             case "refused":

@@ -14,6 +14,8 @@ from types import TracebackType
 from typing import Any
 
 MODEL = "tiny"
+ANSWERS = ("/v1/chat/completions", "/v1/responses", "/v1/completions")
+"""The routes that a test answers."""
 
 
 @dataclass
@@ -53,7 +55,7 @@ class FakeUpstream:
         self.left: list[float] = []
         """When clients went in the middle of an answer, in seconds of ``time.perf_counter()``."""
         self.models = [{"id": MODEL, "owned_by": "vllm", "max_model_len": 32768}] if models is None else models
-        self.routes: dict[str, Reply] = {}
+        self.routes: dict[str, Reply | Handler] = {}
         self.port = 0
         self.connections = 0
         self.stale = False
@@ -82,7 +84,7 @@ class FakeUpstream:
     @property
     def bodies(self) -> list[Any]:
         """The bodies of what was posted to a route of answers."""
-        return [seen.body for seen in self.seen if seen.path.startswith(("/v1/chat", "/v1/responses"))]
+        return [seen.body for seen in self.seen if seen.path in ANSWERS]
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -118,14 +120,13 @@ class FakeUpstream:
         return await self._stream(reply, reader, writer)
 
     async def _reply(self, seen: Seen) -> Reply:
-        if seen.path in self.routes:
-            return self.routes[seen.path]
+        if (route := self.routes.get(seen.path)) is not None:
+            return await _replied(route, seen)
         if seen.path == "/v1/models" and self.models:
             return Reply(body={"object": "list", "data": self.models})
-        if seen.method == "POST" and seen.path in ("/v1/chat/completions", "/v1/responses"):
+        if seen.method == "POST" and seen.path in ANSWERS:
             if self._handler is not None:
-                reply = self._handler(seen)
-                return reply if isinstance(reply, Reply) else await reply
+                return await _replied(self._handler, seen)
             return self._replies.pop(0) if len(self._replies) > 1 else self._replies[0]
         return Reply(404, {"detail": "Not Found"})
 
@@ -160,6 +161,11 @@ class FakeUpstream:
                 await writer.drain()
         if reply.hang:
             await asyncio.Event().wait()
+
+
+async def _replied(handler: Reply | Handler, seen: Seen) -> Reply:
+    reply = handler if isinstance(handler, Reply) else handler(seen)
+    return reply if isinstance(reply, Reply) else await reply
 
 
 def chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:

@@ -62,6 +62,13 @@ class Page:
         self.command("Page.navigate", url=url)
         self.until("document.readyState === 'complete'")
 
+    def look(self, scheme: str, width: int, height: int) -> None:
+        """Have the page ``light`` or ``dark``, in a window of this size."""
+        self.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.command(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+        )
+
     def screenshot(self, path: Path) -> None:
         path.write_bytes(base64.b64decode(self.command("Page.captureScreenshot", captureBeyondViewport=True)["data"]))
 

@@ -229,6 +229,7 @@ class ScriptedGateway:
         self.stopped: list[tuple[StopReason, float]] = []
         self.cards = [ModelCard("small", 4096, "chat", True), ModelCard("big/one", 131_072, "chat", True, tools=True)]
         self._tasks: set[asyncio.Future[Any]] = set()
+        self.busy = False
 
     def keep(self, task: asyncio.Future[Any]) -> None:
         self._tasks.add(task)

@@ -106,7 +106,7 @@ def test_a_conversation_with_tools_becomes_items() -> None:
     }
     assert found["tools"][1]["type"] == "web_search_20250305"
     assert (found["tool_choice"], found["parallel_tool_calls"]) == ("required", False)
-    assert (found["service_tier"], found["prompt_cache_key"], found["stop"]) == ("priority", "u1", ["END"])
+    assert (found["service_tier"], found["prompt_cache_key"], found["stop"]) == ("fast", "u1", ["END"])
     assert (found["max_output_tokens"], found["store"]) == (100, False)
 
 

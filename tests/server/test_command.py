@@ -132,3 +132,15 @@ def test_it_serves_says_where_and_ends_with_0(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert found[1] in process.stdout.read()
         assert process.wait(10) == 0
+
+
+def test_a_plan_that_refuses_every_model_is_named(tmp_path: Path) -> None:
+    """Through the gateway that ``vivace serve`` composes, which knows the plans."""
+    tiers = tmp_path / "tiers.toml"
+    tiers.write_text('default_plan = "guest"\n[[plan]]\nid = "guest"\nmodels = ["coder-*"]\n')
+    environ = {**os.environ, "VIVACE_TIERS_FILE": str(tiers), "VIVACE_STATE_DIR": str(tmp_path)}
+    command = [sys.executable, "-m", "vivace", "serve", "--backend", "paced", "--port", "0"]
+    told = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=60)
+    assert (told.returncode, told.stdout) == (2, "")
+    assert "The plan 'guest' does not include paced: it allows coder-*." in told.stderr
+    assert "default_plan" in told.stderr

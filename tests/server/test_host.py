@@ -131,6 +131,10 @@ def test_a_server_that_nobody_needs_ends() -> None:
         with connect(server.ws_url):
             time.sleep(0.9)
             assert not server.host.should_exit, "somebody is connected"
+            server.door.gateway.busy = True
+        time.sleep(0.9)
+        assert not server.host.should_exit, "a background response runs"
+        server.door.gateway.busy = False
         wait_for(lambda: server.host.should_exit, 3)
 
 

@@ -154,6 +154,16 @@ def test_refusals_are_json_with_a_code(
     assert found.json()["error"]["type"] in ("invalid_request_error", "not_found_error")
 
 
+def test_a_wrong_method_is_told_the_right_ones(server: Running) -> None:
+    found = httpx.put(server.base_url + "/responses", content=b"")
+    assert found.headers["allow"] == "POST, HEAD, GET"
+    assert "use POST, HEAD, GET (with an upgrade to a WebSocket)." in found.json()["error"]["message"]
+    found = httpx.put(server.base_url + "/models", content=b"")
+    assert found.headers["allow"] == "GET" and "use GET." in found.json()["error"]["message"]
+    with serving(websockets=False) as other:
+        assert httpx.get(other.base_url + "/responses").headers["allow"] == "POST, HEAD"
+
+
 def test_anthropic_refusals_have_anthropics_shape(server: Running) -> None:
     found = httpx.post(server.base_url + "/messages", json={"model": "m"})
     body = found.json()

@@ -82,9 +82,11 @@ class Database:
         self.ledger = Ledger(self.engine, self.writer)
         self.keeper = Keeper(ResponseStore(self.engine, self.writer))
 
-    def gateway(self, backend: PacedBackend | None = None, **parts: Any) -> LocalGateway:
+    def gateway(
+        self, backend: PacedBackend | None = None, *, retention: float | None = None, **parts: Any
+    ) -> LocalGateway:
         """A new gateway on it, as after a restart."""
-        keeper = Keeper(self.keeper.store)
+        keeper = Keeper(self.keeper.store, retention=retention)
         return gateway(backend, ledger=self.ledger, keeper=keeper, **parts)
 
     def close(self) -> None:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import stat
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, create_engine, inspect, text
+from sqlalchemy import Column, Engine, MetaData, Table, create_engine, insert, inspect, text
 
 from tests.service.databases import engine, postgres, url
 from vivace.errors import VivaceError
 from vivace.service import database as db
+from vivace.service.response_store import ResponseStore
+from vivace.service.writer import Writer
 
 __all__ = ["engine", "postgres", "url"]
 
@@ -62,6 +67,34 @@ def test_a_migration_that_fails_leaves_nothing_and_is_done_the_next_time(
     opened = db.open_database(url)
     assert "usage" in inspect(opened).get_table_names()
     opened.dispose()
+
+
+def test_what_an_older_version_stored_is_still_there(engine: Engine, url: str) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(db.MIGRATIONS))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0001")
+    old = {"request": b'{"model":"m"}', "response": b"{}", "items": b"[]", "previous": None, "expires": None}
+    columns = [column for column in db.responses.c if column.name not in ("events", "alive")]
+    older = Table("responses", MetaData(), *(Column(column.name, column.type) for column in columns))
+    with engine.begin() as connection:
+        connection.execute(insert(older).values(id="resp_1", principal="ann", created=1000, **old))
+    engine.dispose()
+
+    async def main() -> None:
+        opened = db.open_database(url)
+        writer = Writer(opened)
+        store = ResponseStore(opened, writer)
+        found = await store.get("resp_1", "ann", 2.0)
+        assert found is not None and (found.created, found.items, found.alive) == (1.0, b"[]", None)
+        assert await store.events("resp_1", "ann", 2.0) is None
+        await store.put(msgspec.structs.replace(found, events=b"[]")).wait(5)
+        assert await store.events("resp_1", "ann", 2.0) == b"[]"
+        assert writer.close()
+        opened.dispose()
+
+    asyncio.run(main())
 
 
 def test_a_database_of_a_newer_version_is_left_alone(engine: Engine, url: str) -> None:

@@ -19,8 +19,8 @@ from vivace.protocol.items import item_text
 from vivace.service.plans import Plan, Window
 from vivace.service.reading import SUMMARY
 from vivace.service.registry import Backends
+from vivace.service.summarising import SUMMARISE, SUMMARY_TOKENS
 from vivace.service.tiers import BUILT_IN, Price, TierFile, TierTable
-from vivace.service.turn import SUMMARISE
 
 YOU = Principal("you")
 COMPACT: list[dict[str, Any]] = [
@@ -203,6 +203,20 @@ def test_a_compaction_trigger_makes_one_item_and_the_chain_goes_on() -> None:
         error = await refused(answer(other, window))
         assert (error.status, error.code, error.param) == (400, "invalid_compaction", "input[1]")
         await other.close()
+        await service.close()
+
+    run(work)
+
+
+def test_a_summary_that_does_not_end_is_cut_off_and_counts() -> None:
+    async def work() -> None:
+        service = gateway(rules=[{"steps": [{"tokens": 10_000}]}], pace={"tok_s": 1e6})
+        conversation = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "yes"}]
+        response, _ = await answer(service, [*conversation, {"type": "compaction_trigger"}], max_output_tokens=5)
+        assert (response.status, [type(item) for item in response.output]) == ("completed", [it.Compaction])
+        assert response.usage is not None and response.usage.output_tokens == SUMMARY_TOKENS
+        window, _ = await service.compact(request(conversation), ME)
+        assert [type(item) for item in window] == [it.Message, it.Compaction]
         await service.close()
 
     run(work)
@@ -391,29 +405,10 @@ def test_start_tells_everything_as_events() -> None:
     run(work)
 
 
-def test_the_console_shows_what_runs() -> None:
-    async def work() -> None:
-        service = gateway(
-            tiers=table(Window("requests", 3600, 9)), rules=[{"steps": [{"text": "abc"}, {"hang": True}]}], slots=1
-        )
-        turns = [await service.respond(request(), ME) for _ in range(2)]
-        await asyncio.sleep(0.02)
-        shown = service.overview(ME)
-        assert [entry["state"] for entry in shown["running"]] == ["in_progress", "queued"]
-        assert shown["queue"]["default"] == 1
-        assert shown["meters"]["paced"][0]["used"] == 2
-        assert shown["ledger"] == {}
-        assert service.overview(YOU)["running"] == []
-        for turn in turns:
-            await turn.stop("cancelled")
-        assert service.overview(ME)["ledger"]["requests_since_start"] == 2
-        await service.close()
-
-    run(work)
-
-
 def test_opening_is_shared_and_outlives_who_asked_first() -> None:
     class Slow(Watched):
+        ready = False
+
         opens = 0
 
         async def open(self, watch: Any) -> ModelCard:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from vivace.protocol.contracts import Principal
 from vivace.protocol.errors import BadRequest
 from vivace.protocol.items import item_text
 from vivace.service.gateway import LocalGateway
+from vivace.service.upkeep import Upkeep
 
 YOU = Principal("you")
 CALL = [{"when": {"user": "go"}, "steps": [{"reasoning": "hm"}, {"text": "so"}, {"call": "shell", "call_id": "c1"}]}]
@@ -113,10 +116,12 @@ def test_a_failed_response_is_kept_and_not_continued(database: Database) -> None
     async def work() -> None:
         rules: list[dict[str, Any]] = [{"when": {"user": "fail"}, "steps": [{"error": "server_error"}]}]
         for service in (database.gateway(rules=rules), database.gateway()):
-            failed, _ = await answer(service, "fail")
+            first, _ = await answer(service, "go")
+            failed, _ = await answer(service, "fail", previous_response_id=first.id)
             await service.close()
             again = database.gateway()
             assert (await again.retrieve(failed.id, ME)).status == failed.status
+            assert said(await again.input_items(failed.id, ME)) == ["go", said(first.output)[0], "fail"]
             if failed.status == "failed":
                 assert (await refused(answer(again, previous_response_id=failed.id))).status == 400
             await again.close()
@@ -152,10 +157,148 @@ def test_a_background_response_is_followed_while_it_runs_and_after(database: Dat
         await service.close()
         again = database.gateway()
         assert (await again.retrieve(turn.response_id, ME)).output == last(whole).output
-        assert (await refused(again.resume(turn.response_id, ME))).code == "stream_not_available"
+        told = [event for event in whole if not isinstance(event, ev.Keepalive)]
+        assert _written(await _all(await again.resume(turn.response_id, ME))) == _written(told)
+        assert _written(await _all(await again.resume(turn.response_id, ME, after=10))) == _written(told, 10)
+        assert (await _all(await again.resume(turn.response_id, ME, after=10_000))) == []
+        assert (await refused(again.resume(turn.response_id, YOU))).status == 404
+        assert (await refused(again.resume(plain.id, ME))).code == "stream_not_available"
         await again.close()
 
     run(work)
+
+
+@pytest.mark.parametrize("how", ["cancelled", "failed", "incomplete"])
+def test_how_a_background_response_ended_is_told_after_a_restart(database: Database, how: str) -> None:
+    async def work() -> None:
+        steps: dict[str, list[dict[str, Any]]] = {
+            "cancelled": [{"text": "a b c"}, {"hang": True}],
+            "failed": [{"text": "a b c"}, {"error": "server_error"}],
+            "incomplete": [{"tokens": 50}],
+        }
+        service = database.gateway(rules=[{"steps": steps[how]}])
+        turn = await service.respond(request(background=True, max_output_tokens=20), ME)
+        if how == "cancelled":
+            await asyncio.sleep(0.05)
+            await service.cancel(turn.response_id, ME)
+        told = await _all(await service.resume(turn.response_id, ME))
+        await service.close()
+        again = database.gateway()
+        assert (await again.retrieve(turn.response_id, ME)).status == how
+        replayed = await _all(await again.resume(turn.response_id, ME))
+        assert _written(replayed) == _written([event for event in told if not isinstance(event, ev.Keepalive)])
+        check(replayed)
+        await again.close()
+
+    run(work)
+
+
+def test_a_background_response_whose_server_is_gone_has_failed(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vivace.service.keeping.LEASE", 0.4)
+
+    async def work() -> None:
+        service = database.gateway(rules=[{"steps": [{"text": "a b c"}, {"hang": True}]}])
+        turn = await service.respond(request("go", background=True), ME)
+        other = database.gateway()
+        await _until(lambda: other.retrieve(turn.response_id, ME))
+        upkeep = asyncio.create_task(Upkeep(service.keeper, vouch_every=0.1).run())
+        await asyncio.sleep(0.6)  # longer than a lease
+        assert (await other.retrieve(turn.response_id, ME)).status == "in_progress"
+        assert said(await service.input_items(turn.response_id, ME)) == ["go"]
+        assert said(await other.input_items(turn.response_id, ME)) == ["go"]
+        error = await refused(other.resume(turn.response_id, ME))
+        assert (error.status, error.code) == (409, "stream_not_available")
+        assert (await refused(answer(other, previous_response_id=turn.response_id))).status == 400
+
+        # As if it had been killed: nobody vouches for it any more.
+        upkeep.cancel()
+        await asyncio.gather(upkeep, return_exceptions=True)
+        await asyncio.sleep(0.6)
+        found = await other.retrieve(turn.response_id, ME)
+        assert found.status == "failed"
+        assert found.error is not None and found.error.code == "server_error"
+        begin, end = await _all(await other.resume(turn.response_id, ME))
+        assert isinstance(begin, ev.Created) and isinstance(end, ev.Failed)
+        assert end.response.status == "failed"
+        (end,) = await _all(await other.resume(turn.response_id, ME, after=7))
+        assert isinstance(end, ev.Failed) and end.sequence_number == 8
+        assert (await refused(answer(other, previous_response_id=turn.response_id))).status == 400
+
+        # It was only slow: what it says at its end counts.
+        await service.cancel(turn.response_id, ME)
+        await database.ledger.flush(5)
+        assert (await other.retrieve(turn.response_id, ME)).status == "cancelled"
+        await service.delete(turn.response_id, ME)
+        assert (await refused(other.retrieve(turn.response_id, ME))).status == 404
+        await other.close()
+        await service.close()
+
+    run(work)
+
+
+def test_a_response_that_is_deleted_at_once_does_not_come_back(database: Database) -> None:
+    async def work() -> None:
+        service = database.gateway()
+        for _ in range(5):
+            response, _ = await answer(service, max_output_tokens=1)
+            await service.delete(response.id, ME)
+            other = database.gateway()
+            assert (await refused(other.retrieve(response.id, ME))).status == 404
+            await other.close()
+        await service.close()
+
+    run(work)
+
+
+def test_old_responses_go_by_themselves(database: Database) -> None:
+    async def work() -> None:
+        service = database.gateway(retention=1.0)
+        keeping = asyncio.create_task(Upkeep(service.keeper, purge_every=0.1).run())
+        first, _ = await answer(service, "one", max_output_tokens=1)
+        old, _ = await answer(service, "old", max_output_tokens=1)
+        await asyncio.sleep(0.8)
+        second, _ = await answer(service, "two", previous_response_id=first.id, max_output_tokens=1)
+        await asyncio.sleep(0.4)
+        # What a kept response goes on from is kept with it, and is not to be had by itself.
+        again = database.gateway(retention=1.0)
+        assert (await refused(again.retrieve(old.id, ME))).status == 404
+        assert (await refused(again.retrieve(first.id, ME))).status == 404
+        third, _ = await answer(again, "three", previous_response_id=second.id, store=False, max_output_tokens=1)
+        assert said(await again.input_items(third.id, ME))[0] == "one"
+        assert _count(database) == 2
+        assert (await refused(service.retrieve(old.id, ME))).status == 404
+        async with asyncio.timeout(5):
+            while _count(database):
+                await asyncio.sleep(0.05)
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+        await again.close()
+        await service.close()
+
+    run(work)
+
+
+def _count(database: Database) -> int:
+    with database.engine.connect() as connection:
+        return int(connection.exec_driver_sql("SELECT count(*) FROM responses").scalar() or 0)
+
+
+async def _until(look: Any) -> None:
+    """Until it is found: what was put is written soon."""
+    async with asyncio.timeout(5):
+        while True:
+            try:
+                await look()
+                return
+            except BadRequest:
+                await asyncio.sleep(0.01)
+
+
+def _written(events: Sequence[ev.Event], after: int = -1) -> list[Any]:
+    """The JSON of the events with higher numbers."""
+    return [json.loads(ev.encode(event)) for event in events if (event.sequence_number or 0) > after]
 
 
 async def _all(stream: Any) -> list[ev.Event]:

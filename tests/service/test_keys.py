@@ -237,6 +237,15 @@ def test_the_command_says_what_is_wrong(command: Command, arguments: list[str], 
         command(*arguments)
 
 
+def test_a_plan_without_a_file_of_plans_says_where_they_are_read_from(tmp_path: Path) -> None:
+    where = f"sqlite:///{tmp_path}/service.db"
+    app = keys_app(lambda settings: (where, None))
+    result = CliRunner().invoke(app, ["create", "a", "--plan", "team"], obj=Settings())
+    assert isinstance(result.exception, UsageError) and result.exception.code == "plan_not_found"
+    assert "VIVACE_TIERS_FILE" in result.exception.hint
+    assert not (tmp_path / "service.db").exists()
+
+
 def test_credits_are_added_and_switched_on(command: Command) -> None:
     assert command("credits", "ann", "--add", "12.50") == "ann: 12.500000 USD, not used (switch on with --use).\n"
     assert command("credits", "ann", "--add", "-0.000001", "--use") == "ann: 12.499999 USD, used beyond the plan.\n"

@@ -16,6 +16,8 @@ from vivace.service.tiers import Tier
 
 
 class Slow(Watched):
+    ready = False
+
     def __init__(self, seconds: float = 0.05, fails: bool = False) -> None:
         super().__init__()
         self.seconds, self.fails, self.opens, self.closed = seconds, fails, 0, False

@@ -14,6 +14,8 @@ from vivace.protocol.contracts import ModelCard
 
 
 class Slow(Watched):
+    ready = False
+
     async def open(self, watch: Any) -> ModelCard:
         await asyncio.sleep(0.2)
         return await super().open(watch)

@@ -206,6 +206,8 @@ def test_silence_is_broken_within_the_time_that_was_said() -> None:
 
 def test_a_model_that_loads_for_long_is_waited_for_inside_the_response() -> None:
     class Slow(Watched):
+        ready = False
+
         async def open(self, watch: Any) -> ModelCard:
             await asyncio.sleep(1.3)
             if self.name == "broken":

@@ -107,8 +107,13 @@ class Run(Protocol):
 class Backend(Protocol):
     """One model, wherever it runs."""
 
+    @property
+    def ready(self) -> bool:
+        """It can answer now: there is nothing to open."""
+        ...
+
     async def open(self, watch: Watch) -> ModelCard:
-        """Make it ready and describe it; asked before every answer, so it must be quick when it is ready."""
+        """Make it ready and describe it."""
         ...
 
     async def count(self, job: Job) -> int:

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
+import time
 from itertools import count
 
 
 class Clock:
-    """Wakes waiters at their time, in seconds of ``loop.time()``; at most once per ``tick`` seconds."""
+    """Wakes waiters at their time, in seconds of :func:`time.monotonic`; at most once per ``tick`` seconds.
+
+    The loop's own time will not do: uvloop's goes in whole milliseconds, in which what is due now is not due yet.
+    """
 
     def __init__(self, tick: float = 0.001) -> None:
         self.tick = tick
@@ -49,11 +54,13 @@ class Clock:
             heapq.heappop(self._waiting)
         if self._waiting:
             self._next = self._waiting[0][0]
-            self._handle = loop.call_at(max(self._next, self._last + self.tick), self._wake, loop)
+            delay = max(self._next, self._last + self.tick) - time.monotonic()
+            # Timers go in milliseconds: rounded down, the wait would end before its time, again and again.
+            self._handle = loop.call_later(math.ceil(max(0.0, delay) * 1000) / 1000, self._wake, loop)
 
     def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
         self._handle = None
-        self._last = now = loop.time()
+        self._last = now = time.monotonic()
         while self._waiting and self._waiting[0][0] <= now:
             future = heapq.heappop(self._waiting)[2]
             if not future.done():

@@ -36,6 +36,8 @@ class UpstreamConfig(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """The role of developer messages; ``developer`` for OpenAI's own models."""
     dialect: str = "hermes"
     """The family in which the model writes calls that the server leaves in the text, or ``none``."""
+    fim: list[str] = field(default_factory=list)
+    """Three marks of the model for filling a gap in a text; not needed where the server has them itself."""
     headers: dict[str, str] = field(default_factory=dict)
     """Sent with every request."""
     options: dict[str, Any] = field(default_factory=dict)
@@ -120,6 +122,12 @@ def _upstream(config: UpstreamConfig, name: str, where: str, environ: Mapping[st
         raise UsageError(
             f"{where}.api_key_env: {config.api_key_env} is not set in the environment.", param="api_key_env"
         )
+    if config.fim and (len(config.fim) != 3 or not all(config.fim)):
+        raise UsageError(
+            f"{where}.fim needs three marks: before the text that precedes the gap, before the text that follows it, "
+            "and before the answer.",
+            param="fim",
+        )
     for number in ("retries", "window", "connect_timeout", "silence", "probe_every"):
         value = getattr(config, number)
         if value is not None and (value < 0 or (value == 0 and number != "retries")):
@@ -133,6 +141,7 @@ def _upstream(config: UpstreamConfig, name: str, where: str, environ: Mapping[st
             window=config.window,
             developer=config.developer,
             dialect=config.dialect,
+            fim=tuple(config.fim),
             headers=config.headers,
             options=config.options,
             retries=config.retries,

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import socket
 import ssl
 import time
 from collections.abc import Mapping
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+import aiohappyeyeballs
 from msgspec import Struct
 
 from vivace import __version__
@@ -221,12 +223,12 @@ class Http:
         tls = self._context if place.tls else None
         try:
             async with asyncio.timeout(patience):
+                secured = tls if place.proxy is None else None
                 _, line = await loop.create_connection(
                     Line,
-                    first.host,
-                    first.port,
-                    ssl=tls if place.proxy is None else None,
-                    happy_eyeballs_delay=0.25,
+                    sock=await _reached(first.host, first.port),
+                    ssl=secured,
+                    server_hostname=first.host if secured is not None else None,
                 )
                 if place.proxy is not None and tls is not None:
                     await self._tunnel(line, place, place.proxy, tls, where, silence)
@@ -263,6 +265,15 @@ class Http:
 
             self._tls = httpx2.create_ssl_context()
         return self._tls
+
+
+async def _reached(host: str, port: int) -> socket.socket:
+    """A socket that is connected: of the addresses of ``host``, tried a quarter of a second apart, the first that
+    answers (RFC 8305; uvloop's own connections have no such thing). Raises :class:`OSError`."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    connected = await aiohappyeyeballs.start_connection(found, happy_eyeballs_delay=0.25)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connected
 
 
 def _proxy(scheme: str, host: str) -> Place | None:

@@ -6,6 +6,7 @@ Whatever lies in the socket is one read for the caller, however many chunks the 
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 import httptools
 
@@ -108,8 +109,7 @@ class Line(asyncio.Protocol):
             self._waiter.set_result(None)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses of asyncio's
 
     def data_received(self, data: bytes) -> None:
         if self.whole:  # nobody asked

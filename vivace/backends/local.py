@@ -24,9 +24,9 @@ from vivace.engine.process import EngineProcess
 from vivace.errors import UsageError, VivaceError
 from vivace.models.catalogue import ModelInfo
 from vivace.models.tokenizer import Tokenizer
-from vivace.protocol.contracts import ModelCard
+from vivace.protocol.contracts import FREE, ModelCard
 from vivace.protocol.items import Item, Message
-from vivace.protocol.options import JsonObjectFormat, JsonSchemaFormat, TextFormat
+from vivace.protocol.options import GrammarFormat, JsonObjectFormat, JsonSchemaFormat, TextFormat
 from vivace.protocol.requests import ResponseRequest
 from vivace.settings import Settings
 
@@ -46,6 +46,10 @@ class LocalBackend:
         self._memory = AnswerMemory()
         self._constraints: dict[bytes, Constraint] = {}
 
+    @property
+    def ready(self) -> bool:
+        return self._dialect is not None and self.engine.ready is not None
+
     async def open(self, watch: Watch) -> ModelCard:
         if self._dialect is not None and self.engine.ready is not None:
             return self._card(self.engine.ready, self._dialect)
@@ -62,6 +66,8 @@ class LocalBackend:
             takes_reference=True,
             detail=ready.detail,
             tools=True,
+            grammars=not dialect.family.channels,
+            price=FREE,
             reasoning=dialect.family.thinks or dialect.family.channels,
         )
 
@@ -216,7 +222,7 @@ def _sampling(request: ResponseRequest) -> Sampling:
 def _form(request: ResponseRequest) -> TextFormat | None:
     """The form that an answer must have, where one is asked for."""
     form = request.text.format if request.text is not None else None
-    return form if isinstance(form, JsonObjectFormat | JsonSchemaFormat) else None
+    return form if isinstance(form, JsonObjectFormat | JsonSchemaFormat | GrammarFormat) else None
 
 
 def _asks(items: Sequence[Item]) -> bool:

@@ -95,6 +95,11 @@ class LocalRun:
         # Read to the end whether or not somebody listens, so that stop() can wait for it.
         self._ended: asyncio.Task[End] = asyncio.create_task(self._pump())
 
+    @property
+    def made(self) -> int:
+        """Tokens made so far."""
+        return len(self._output)
+
     async def __aiter__(self) -> AsyncIterator[Piece]:
         while True:
             piece = await self._pieces.get()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import time
 from bisect import bisect_right
 from collections.abc import AsyncIterator
 from itertools import accumulate
@@ -21,8 +22,8 @@ from vivace.backends.paced_script import Chooser, Rule, Script, Step
 from vivace.backends.paced_tokens import PrefixMemory, Prompt, Trail, cut, extend, filler, said_call, said_message
 from vivace.dialects.tools import FlatTool, ToolTable
 from vivace.errors import UsageError
-from vivace.protocol.contracts import ModelCard
-from vivace.protocol.items import InputTokensDetails, OutputTokensDetails, Usage, new_id
+from vivace.protocol.contracts import FREE, ModelCard
+from vivace.protocol.items import InputTokensDetails, Message, OutputTokensDetails, Usage, new_id
 
 
 class Pace(Struct, frozen=True, kw_only=True):
@@ -49,6 +50,9 @@ class Pace(Struct, frozen=True, kw_only=True):
 class PacedBackend:
     """Answers by a script; see :mod:`vivace.backends.paced_script`."""
 
+    ready: bool = True
+    """There is nothing to open."""
+
     def __init__(
         self, name: str = "paced", script: Script | None = None, pace: Pace | None = None, window: int = 131_072
     ) -> None:
@@ -70,6 +74,7 @@ class PacedBackend:
             dialect="paced",
             takes_reference=True,
             tools=True,
+            price=FREE,
             detail=f"no model: a script at {self.pace.tok_s:g} tok/s, {self.pace.ttft * 1000:g} ms to the first token",
         )
 
@@ -90,6 +95,8 @@ class PacedBackend:
     def read(self, job: Job) -> Prompt:
         """The prompt of a job as the prefix memory sees it now."""
         behind = job.continuation if isinstance(job.continuation, Trail) else None
+        if job.request.prompt is not None:
+            return self.memory.read(job.tools, [Message("user", job.request.completed_text)])
         return self.memory.read(job.tools, job.items[job.known :] if behind else job.items, behind)
 
     async def close(self) -> None:
@@ -146,7 +153,7 @@ class PacedRun:
         self._rule = rule
         self._steps = steps
         self._loop = asyncio.get_running_loop()
-        self._began = self._loop.time()
+        self._began = time.monotonic()
         request = job.request
         self._deadline = self._began + request.max_seconds if request.max_seconds else math.inf
         left = backend.window - prompt.tokens
@@ -157,6 +164,11 @@ class PacedRun:
         self._waiter: asyncio.Future[None] | None = None
         self._end: End | None = None
         backend.runs.add(self)
+
+    @property
+    def made(self) -> int:
+        """Tokens made so far."""
+        return self._sent
 
     async def __aiter__(self) -> AsyncIterator[Piece]:
         due = self._began + self._prefill()
@@ -208,16 +220,16 @@ class PacedRun:
     async def _until(self, due: float) -> None:
         """Wait; ends early when the run ends."""
         limit = min(due, self._deadline)
-        if self._end is None and limit > self._loop.time():
+        if self._end is None and limit > time.monotonic():
             self._waiter = self._backend.clock.until(limit) if limit < math.inf else self._loop.create_future()
             await self._waiter
-        if self._end is None and self._loop.time() >= self._deadline:
+        if self._end is None and time.monotonic() >= self._deadline:
             self._finish("time")
 
     async def _more(self, speech: Speech) -> str:
         """The text of the tokens that are due; empty when there are no more or the run has ended."""
         while self._end is None and speech.sent < len(speech.tokens):
-            first, count = speech.sent, speech.due(self._loop.time())
+            first, count = speech.sent, speech.due(time.monotonic())
             if count <= first:
                 await self._until(speech.at(first))
                 continue

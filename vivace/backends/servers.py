@@ -28,6 +28,10 @@ COUNT_SECONDS = 10.0
 """A server that prefills may take its time to count."""
 
 
+HAS_TOKENIZER = frozenset({"vllm", "sglang", "llama-server"})
+"""Kinds of servers that can be asked for the tokens of a text."""
+
+
 class Described(Struct, frozen=True):
     """What a server said of itself. ``model`` is the one that is meant, empty when none is; ``window`` is in tokens,
     None where the server does not say it. ``listed``: it has a list of models, however short."""
@@ -77,6 +81,18 @@ async def count_tokens(http: Http, replica: Replica, kind: str, body: dict[str, 
             tokens = (await ask.json("POST", "/tokenize", {"content": prompt, "parse_special": True})).get("tokens")
             return len(tokens) if isinstance(tokens, list) else None
     return None
+
+
+async def token_ids(http: Http, replica: Replica, kind: str, model: str, text: str) -> list[int] | None:
+    """A text as tokens, its control tokens as such, by the server's own tokenizer; None where it has none to ask."""
+    if kind not in HAS_TOKENIZER:
+        return None
+    if kind == "llama-server":
+        asked: dict[str, Any] = {"content": text, "add_special": False, "parse_special": True}
+    else:
+        asked = {"model": model, "prompt": text, "add_special_tokens": False}
+    tokens = (await _Asker(http, replica, COUNT_SECONDS).json("POST", "/tokenize", asked)).get("tokens")
+    return tokens if isinstance(tokens, list) and all(isinstance(id, int) for id in tokens) else None
 
 
 class _Asker:

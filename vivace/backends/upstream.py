@@ -13,14 +13,17 @@ from vivace.backends.faults import Fault
 from vivace.backends.habits import lessons
 from vivace.backends.http import Http, is_local, place_of
 from vivace.backends.replicas import Health, Replica, Replicas
-from vivace.backends.servers import PROBE_SECONDS, Described, count_tokens, describe
+from vivace.backends.servers import PROBE_SECONDS, Described, count_tokens, describe, token_ids
 from vivace.backends.upstream_chat import PATH as CHAT_PATH
 from vivace.backends.upstream_chat import chat_body
+from vivace.backends.upstream_completions import PATH as COMPLETIONS_PATH
+from vivace.backends.upstream_completions import Gap, completion_body, find_gap
 from vivace.backends.upstream_printed import check_dialect
 from vivace.backends.upstream_responses import PATH as RESPONSES_PATH
 from vivace.backends.upstream_responses import responses_body
 from vivace.backends.upstream_run import UpstreamRun, affinity
 from vivace.backends.upstream_usage import prompt_estimate
+from vivace.edit_dialect import edit_dialect
 from vivace.errors import UsageError, VivaceError, did_you_mean
 from vivace.protocol.contracts import ModelCard
 
@@ -42,6 +45,8 @@ class Upstream(Struct, frozen=True, kw_only=True):
     ``developer`` is for servers that are known to have it."""
     dialect: str = "hermes"
     """The family in which the model writes calls that the server leaves in the text; ``none`` for all is text."""
+    fim: tuple[str, ...] = ()
+    """The model's marks for a gap in a text: before what precedes it, before what follows it, before the answer."""
     headers: dict[str, str] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     """Keys of every request body, over those made from the job."""
@@ -73,7 +78,12 @@ class UpstreamBackend:
         self._http: Http | None = None
         self._prober: asyncio.Task[None] | None = None
         self._described: Described | None = None
+        self._gap: Gap | None = None
         self._opening = asyncio.Lock()
+
+    @property
+    def ready(self) -> bool:
+        return self._described is not None
 
     async def open(self, watch: Watch) -> ModelCard:
         async with self._opening:
@@ -84,7 +94,7 @@ class UpstreamBackend:
         return ModelCard(
             name=self.upstream.name,
             context_window=self._window(self._described),
-            dialect="responses" if self.responses else "chat",
+            dialect=edit_dialect(self._described.model),
             takes_reference=not self.responses and "no_prediction" not in self.habits,
             detail=f"{self._described.model} at {', '.join(replica.base_url for replica in self.upstream.replicas)}",
             tools=True,
@@ -93,10 +103,13 @@ class UpstreamBackend:
 
     async def count(self, job: Job) -> int:
         """The server's own count where it has a tokenizer to ask, else an estimate of four characters a token."""
-        body = chat_body(job, self.model, self.habits, {})
-        health = self.replicas.choose(affinity(job), set())
-        kind = self._described.kind if self._described is not None else "openai"
-        counted = await count_tokens(self.http, health.replica, kind, body)
+        replica = self.replicas.choose(affinity(job), set()).replica
+        if job.request.prompt is not None:
+            ids = await token_ids(self.http, replica, self._kind, self.model, job.request.completed_text)
+            counted = None if ids is None else len(ids)
+        else:
+            body = chat_body(job, self.model, self.habits, {})
+            counted = await count_tokens(self.http, replica, self._kind, body)
         return prompt_estimate(job) if counted is None else counted
 
     def start(self, job: Job) -> UpstreamRun:
@@ -111,7 +124,7 @@ class UpstreamBackend:
         if self._http is not None:
             await self._http.close()
             self._http = None
-        self._described = None
+        self._described = self._gap = None
 
     @property
     def http(self) -> Http:
@@ -128,17 +141,30 @@ class UpstreamBackend:
         return self._http
 
     @property
+    def _kind(self) -> str:
+        return self._described.kind if self._described is not None else "openai"
+
+    @property
     def model(self) -> str:
         return self._described.model if self._described is not None else self.upstream.model
 
     def request(self, job: Job) -> tuple[str, dict[str, Any]]:
         """Path and body of a job, as the server is known to take them now."""
+        if job.request.prompt is not None:
+            gap = self._gap or Gap()
+            return COMPLETIONS_PATH, completion_body(job, self.model, self.habits, self.upstream.options, gap)
         make, path = (responses_body, RESPONSES_PATH) if self.responses else (chat_body, CHAT_PATH)
         return path, make(job, self.model, self.habits, self.upstream.options)
 
+    async def prepare(self, job: Job, replica: Replica) -> None:
+        """Find out what :meth:`request` has to know: how the server fills a gap in a text. Raises :class:`Fault`."""
+        if self._gap is None and job.request.prompt is not None and "fim" in job.request.prompt:
+            self._gap = await find_gap(self.http, replica, self._kind, self.model, self.upstream.fim)
+
     def learn(self, fault: Fault, job: Job) -> bool:
         """Take a lesson from a refusal. True when the request would be another one now."""
-        if fault.status in (404, 405, 501) and self.upstream.api == "auto" and not self.responses:
+        conversation = job.request.prompt is None
+        if fault.status in (404, 405, 501) and self.upstream.api == "auto" and not self.responses and conversation:
             if fault.code != "model_not_found":
                 self.responses = True
                 return True

@@ -14,7 +14,7 @@ from vivace.backends.faults import Fault, stream_fault
 from vivace.backends.upstream_messages import messages_of, tool_of
 from vivace.backends.upstream_printed import PrintedCalls
 from vivace.backends.upstream_usage import Tally, chat_usage
-from vivace.protocol.options import JsonObjectFormat, JsonSchemaFormat
+from vivace.protocol.options import GrammarFormat, JsonObjectFormat, JsonSchemaFormat
 
 PATH = "/chat/completions"
 
@@ -73,6 +73,8 @@ def _format(form: Any) -> dict[str, Any]:
         names = ("name", "schema", "strict", "description")
         schema = {name: value for name in names if (value := getattr(form, name)) is not None}
         return {"response_format": {"type": "json_schema", "json_schema": schema}}
+    if isinstance(form, GrammarFormat):
+        return {"response_format": {"type": "grammar", "grammar": form.grammar}}
     return {}
 
 

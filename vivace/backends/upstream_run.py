@@ -16,6 +16,8 @@ from vivace.backends.http import Answer
 from vivace.backends.replicas import Replica
 from vivace.backends.sse import SseReader
 from vivace.backends.upstream_chat import ChatStream
+from vivace.backends.upstream_completions import PATH as COMPLETIONS_PATH
+from vivace.backends.upstream_completions import CompletionStream, no_route
 from vivace.backends.upstream_responses import PATH as RESPONSES_PATH
 from vivace.backends.upstream_responses import ResponsesStream
 from vivace.backends.upstream_usage import Tally
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 
 _PREFIX_ITEMS, _PREFIX_CHARS = 4, 4096
 _REFUSAL_BYTES = 65536
+
+Stream = ChatStream | ResponsesStream | CompletionStream
+_READERS: dict[str, type[Stream]] = {RESPONSES_PATH: ResponsesStream, COMPLETIONS_PATH: CompletionStream}
+"""What reads the answers of a route; the others are Chat Completions."""
 
 
 class UpstreamRun:
@@ -136,18 +142,18 @@ class UpstreamRun:
 
     async def _attempt(self, replica: Replica) -> End:
         """One request, read to its end."""
+        await self._backend.prepare(self._job, replica)
         path, body = self._backend.request(self._job)
         url = replica.base_url.rstrip("/") + path
-        stream = (ResponsesStream if path == RESPONSES_PATH else ChatStream)(
-            self._job, replica.base_url, self._backend.upstream.dialect
-        )
+        stream = _READERS.get(path, ChatStream)(self._job, replica.base_url, self._backend.upstream.dialect)
         self._tally = stream.tally
         reader = SseReader()
         headers = {"content-type": "application/json", "accept": "text/event-stream", **replica.headers()}
         encoded = msgspec.json.encode(body)
         with await self._backend.http.ask("POST", url, headers, encoded, where=replica.base_url) as answer:
             if answer.status != 200:
-                raise await _refusal(answer, replica.base_url)
+                fault = await _refusal(answer, replica.base_url)
+                raise no_route(fault, self._backend.upstream.name) if path == COMPLETIONS_PATH else fault
             if "json" in answer.headers.get("content-type", ""):
                 raise Fault(f"{url} does not stream its answers.", status=502)
             self._asked = True
@@ -161,7 +167,7 @@ class UpstreamRun:
         self._say(rest)
         return end
 
-    def _feed(self, stream: ChatStream | ResponsesStream, events: list[bytes]) -> None:
+    def _feed(self, stream: Stream, events: list[bytes]) -> None:
         """Pass on what events bring, up to one that is a fault."""
         pieces: list[Piece] = []
         try:
@@ -191,6 +197,8 @@ def affinity(job: Job) -> str:
     if job.affinity:
         return job.affinity
     begin = "\0".join(item_text(item)[:_PREFIX_CHARS] for item in job.items[:_PREFIX_ITEMS])
+    if job.request.prompt is not None:
+        begin = job.request.completed_text[:_PREFIX_CHARS]
     return hashlib.blake2b(begin.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 

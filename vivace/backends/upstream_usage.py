@@ -18,6 +18,7 @@ def estimate(text_length: int) -> int:
 def prompt_estimate(job: Job) -> int:
     """Tokens of a job's prompt, estimated from its characters, tools included."""
     chars = sum(len(item_text(item)) + len(_name(item)) for item in job.items)
+    chars += len(job.request.completed_text)
     for tool in job.tools.tools:
         chars += len(tool.name) + len(tool.description) + len(str(tool.parameters))
     return estimate(chars)

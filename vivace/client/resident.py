@@ -8,19 +8,28 @@ and at the end an :class:`Opened` or a :class:`Refusal`, which carries an error 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct, field
 
+from vivace.client.address import Address
 from vivace.client.http import refusal
+from vivace.client.line import Line
 from vivace.client.service import RemoteService
 from vivace.errors import VivaceError
 from vivace.protocol.contracts import ModelCard
+from vivace.protocol.requests import ResponseRequest
+
+if TYPE_CHECKING:
+    from websockets.asyncio.client import ClientConnection
 
 Watch = Callable[[str, float], None]
+Revive = Callable[[], Awaitable[Path | None]]
+"""Starts another resident where one has ended, and gives its socket; None where that cannot be."""
 
 
 class Stage(Struct, tag="loading"):
@@ -67,14 +76,33 @@ class Status(Struct):
 _said = msgspec.json.Decoder(Stage | Opened | Refusal).decode
 
 
+class _RevivedLine(Line):
+    """A line that is opened to another resident when its own has ended."""
+
+    def __init__(self, address: Address, revived: Callable[[], Awaitable[bool]]) -> None:
+        super().__init__(address, {})
+        self._revived = revived
+
+    async def _connect(self) -> ClientConnection:
+        try:
+            return await super()._connect()
+        except VivaceError as error:
+            if error.code != "service_gone" or not await self._revived():
+                raise
+        return await super()._connect()
+
+
 class ResidentService(RemoteService):
     """The service on a resident's socket. ``watch`` is told what loading does."""
 
     def __init__(self, socket: Path, watch: Watch = lambda stage, share: None) -> None:
         super().__init__(f"unix:{socket}")
+        self.line = _RevivedLine(self.address, self._revived)
         self.watch = watch
         self.fresh = False
-        """It was started for this very client."""
+        """It was started for this very client, and has opened no model yet."""
+        self.revive: Revive | None = None
+        """For a client that outlives it; without one its end is an error."""
 
     async def open(self, model: str) -> ModelCard:
         """Raises what loading the model raised over there, as it was."""
@@ -90,6 +118,22 @@ class ResidentService(RemoteService):
                     case Refusal() as told:
                         raise told.error()
         raise VivaceError("The resident service ended while it loaded the model.", code="service_gone")
+
+    async def input_tokens(self, request: ResponseRequest) -> int:
+        try:
+            return await super().input_tokens(request)
+        except VivaceError as error:
+            if error.code != "service_gone" or not await self._revived():
+                raise
+        return await super().input_tokens(request)
+
+    async def _revived(self) -> bool:
+        """Whether another one answers in its place now."""
+        socket = await self.revive() if self.revive is not None else None
+        if socket is None:
+            return False
+        self.address = self.line.address = self.http.address = Address.parse(f"unix:{socket}")
+        return True
 
     async def status(self) -> Status:
         answer = await self.http.call("GET", "/resident/status")

@@ -13,7 +13,7 @@ from vivace.client.generation import RemoteGeneration
 from vivace.client.http import Answer, Http, refusal
 from vivace.client.line import Line
 from vivace.errors import VivaceError
-from vivace.protocol.contracts import ModelCard, Principal
+from vivace.protocol.contracts import ModelCard, Price, Principal
 from vivace.protocol.items import encode
 from vivace.protocol.requests import ResponseRequest
 
@@ -30,8 +30,11 @@ class _Entry(Struct):
     takes_reference: bool = False
     detail: str = ""
     tools: bool = False
+    grammars: bool = False
     reasoning: bool = False
     tiers: tuple[str, ...] = ()
+    price: Price | None = None
+    free_slots: int | None = None
 
     def card(self, server: str) -> ModelCard:
         """Raises :class:`VivaceError` for a ``server`` that does not state the window."""
@@ -48,9 +51,12 @@ class _Entry(Struct):
             takes_reference=self.takes_reference,
             detail=self.detail,
             tools=self.tools,
+            grammars=self.grammars,
             reasoning=self.reasoning,
             owned_by=self.owned_by,
             tiers=self.tiers,
+            price=self.price,
+            free_slots=self.free_slots,
         )
 
 

@@ -34,6 +34,26 @@ class Principal(Struct, frozen=True):
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
+class Price(Struct, frozen=True):
+    """What a million tokens cost in the tier that serves who asks for none. ``cached`` is for input that was found in
+    KV memory; ``currency`` is a label."""
+
+    input: float = 0.0
+    cached: float = 0.0
+    output: float = 0.0
+    currency: str = "USD"
+
+    def of(self, usage: Usage) -> float:
+        """The cost of a response, in the currency."""
+        cached = usage.input_tokens_details.cached_tokens
+        fresh = usage.input_tokens - cached
+        return (fresh * self.input + cached * self.cached + usage.output_tokens * self.output) / 1_000_000
+
+
+FREE = Price()
+"""Of models that run here."""
+
+
 class ModelCard(Struct, frozen=True):
     """What a model offers. ``context_window`` is in tokens, prompt and output together."""
 
@@ -50,6 +70,12 @@ class ModelCard(Struct, frozen=True):
     owned_by: str = "vivace"
     tiers: tuple[str, ...] = ()
     """The service tiers that answer for it; empty where nobody sells any."""
+    price: Price | None = None
+    """None where nobody says it."""
+    grammars: bool = False
+    """Every token of an answer keeps to the grammar that a request's text format gives."""
+    free_slots: int | None = None
+    """Responses that could begin at once when the card was asked for; None where nobody says."""
 
 
 class Final(Struct, frozen=True):
@@ -133,6 +159,11 @@ class Gateway(Service, Protocol):
     """A service that a door can be put in front of. Raises :class:`BadRequest` and :class:`Refused`, which know their
     HTTP status."""
 
+    @property
+    def busy(self) -> bool:
+        """A response runs, whether or not somebody reads it."""
+        ...
+
     async def input_tokens(self, request: ResponseRequest, principal: Principal | None = None) -> int:
         """As :meth:`Service.input_tokens`, of a model that ``principal`` may use and of its chains."""
         ...
@@ -173,9 +204,9 @@ class Gateway(Service, Protocol):
         """The window that stands for the request's conversation from now on, and what making it cost."""
         ...
 
-    def overview(self, principal: Principal) -> dict[str, Any]:
+    async def overview(self, principal: Principal) -> dict[str, Any]:
         """What the console shows, as JSON values: running responses (id, model, tier, state, tokens, tokens a second,
-        seconds), the queue by tier, meters, and the totals of the ledger."""
+        seconds), the queue by tier, meters, and the sums of the ledger, which may be some seconds old."""
         ...
 
     async def drain(self, seconds: float) -> None:

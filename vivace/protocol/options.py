@@ -39,7 +39,13 @@ class JsonSchemaFormat(Struct, tag_field="type", tag="json_schema", omit_default
     description: str | None = None
 
 
-TextFormat = PlainFormat | JsonObjectFormat | JsonSchemaFormat
+class GrammarFormat(Struct, tag_field="type", tag="grammar"):
+    """Text that a grammar describes, in Lark; OpenAI's types have it, its servers take it in custom tools only."""
+
+    grammar: str
+
+
+TextFormat = PlainFormat | JsonObjectFormat | JsonSchemaFormat | GrammarFormat
 
 
 class TextOptions(Struct, omit_defaults=True):

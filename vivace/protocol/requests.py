@@ -106,6 +106,7 @@ class ResponseRequest(Struct, kw_only=True, omit_defaults=True):
     background_options: dict[str, Any] | None = None
     conversation: str | dict[str, Any] | None = None
     prompt: dict[str, Any] | None = None
+    """Extension: a text instead of a conversation, see :attr:`completed_text`. OpenAI's templates are not kept."""
     metadata: dict[str, str] | None = None
     client_metadata: dict[str, Any] | None = None
     """Codex CLI's: ids of the session, thread and turn, and headers that it was told to send back."""
@@ -137,6 +138,14 @@ class ResponseRequest(Struct, kw_only=True, omit_defaults=True):
         """Nothing is to be generated: the request warms the chain up."""
         options = self.prompt_cache_options
         return self.generate is False or (options is not None and options.prewarm is True)
+
+    @property
+    def completed_text(self) -> str:
+        """What a model reads where there is no conversation but a text that goes on (``{"raw": text}``), or a gap to
+        fill (``{"fim": {"prefix": text, "suffix": text}}``): both sides of it."""
+        prompt = self.prompt or {}
+        gap = prompt.get("fim")
+        return f"{gap['prefix']}{gap['suffix']}" if isinstance(gap, dict) else str(prompt.get("raw", ""))
 
 
 class CreateFrame(ResponseRequest, tag_field="type", tag="response.create"):

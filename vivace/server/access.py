@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from urllib.parse import SplitResult, urlsplit
 
 from vivace.protocol.contracts import Principal
@@ -60,7 +61,7 @@ def _check_host(call: Call) -> None:
     options = call.door.options
     if options.uds is not None:
         return  # no browser gets here
-    name = _split(f"//{call.headers.get('host', '')}").hostname or ""
+    name = _host_name(call.headers.get("host", ""))
     if not is_loopback(name) and name not in options.allow_hosts:
         raise Refused(
             f"Without API keys the server answers to localhost, not to {name[:200]!r}.",
@@ -68,6 +69,11 @@ def _check_host(call: Call) -> None:
             "host_not_allowed",
             hint="Make a key with 'vivace keys create', or allow the name with --allow-host.",
         )
+
+
+@lru_cache(maxsize=64)
+def _host_name(header: str) -> str:
+    return _split(f"//{header}").hostname or ""
 
 
 def _check_origin(call: Call) -> None:

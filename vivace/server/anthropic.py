@@ -60,7 +60,7 @@ def to_request(given: an.CountTokensRequest) -> ResponseRequest:
     request.temperature, request.top_p, request.top_k = given.temperature, given.top_p, given.top_k
     request.prompt_cache_key = request.user = user if isinstance(user, str) else None
     tier = given.service_tier
-    request.service_tier = "priority" if given.speed == "fast" else _TIERS.get(tier or "", tier)
+    request.service_tier = "fast" if given.speed == "fast" else _TIERS.get(tier or "", tier)
     return request
 
 
@@ -77,8 +77,9 @@ def to_items(messages: list[an.InputMessage]) -> list[Item]:
     return items
 
 
-def message(response: Response, shown: bool) -> an.MessagesResponse:
-    """A finished response as a whole answer; ``shown`` tells whether thinking is. Raises :class:`BadRequest`."""
+def message(response: Response, shown: bool, speed: str | None = None) -> an.MessagesResponse:
+    """A finished response as a whole answer; ``shown`` tells whether thinking is, ``speed`` what was asked for. Raises
+    :class:`BadRequest`."""
     if response.status == "failed":
         raise failed(response.error)
     blocks: list[an.Block] = []
@@ -98,7 +99,7 @@ def message(response: Response, shown: bool) -> an.MessagesResponse:
         model=response.model,
         content=blocks,
         stop_reason=stop_reason(response),
-        usage=_usage(response),
+        usage=_usage(response, speed),
     )
 
 
@@ -123,12 +124,14 @@ class EventWriter:
     """Batches of events -> the bytes of a streamed answer.
 
     Blocks come one after the other, each with the next index. Thinking that is not ``shown`` is left out; with
-    ``silent`` its block comes without its text, so that its signature can be given back.
+    ``silent`` its block comes without its text, so that its signature can be given back. ``speed`` is what was asked
+    for.
     """
 
-    def __init__(self, shown: bool, silent: bool = False) -> None:
+    def __init__(self, shown: bool, silent: bool = False, speed: str | None = None) -> None:
         self._shown = shown
         self._silent = silent
+        self._speed = speed
         self._index = -1
         self._open = ""
         """What kind of block is open."""
@@ -165,7 +168,7 @@ class EventWriter:
             case ev.Completed() | ev.Incomplete():
                 if self._open:
                     yield self._stop()
-                yield an.MessageDelta(an.Ending(stop_reason(event.response)), _usage(event.response))
+                yield an.MessageDelta(an.Ending(stop_reason(event.response)), _usage(event.response, self._speed))
                 yield an.MessageStop()
             case ev.Failed():
                 error = failed(event.response.error)
@@ -210,9 +213,12 @@ def shows_thinking(given: an.CountTokensRequest) -> tuple[bool, bool]:
     return True, thinking.display == "omitted"
 
 
-def _usage(response: Response) -> an.AnthropicUsage:
+def _usage(response: Response, speed: str | None) -> an.AnthropicUsage:
+    """A tier is served as asked or refused, so the speed that was asked for is the one that served."""
     usage = an.AnthropicUsage() if response.usage is None else an.AnthropicUsage.of(response.usage)
-    usage.service_tier = "priority" if response.service_tier == "priority" else "standard"
+    usage.speed = speed
+    tier = response.service_tier
+    usage.service_tier = "standard" if tier in (None, "default") else tier
     return usage
 
 

@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 from msgspec import Struct, structs
 
+from vivace import loops
 from vivace.errors import UsageError, VivaceError, did_you_mean
 from vivace.protocol.contracts import Gateway, ModelCard, Principal
 from vivace.server.options import MIB, Authenticator, ServerOptions
@@ -42,6 +43,8 @@ class Composed(Struct, frozen=True):
 
     gateway: Gateway
     authenticate: Authenticator | None = None
+    refused: str = ""
+    """Which plan keeps models from those who have no key, and which models, in words."""
 
 
 Compose = Callable[[Choice, Settings], AbstractAsyncContextManager[Composed]]
@@ -112,7 +115,7 @@ def serve_command(compose: Compose) -> Callable[..., None]:
         )
         logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         run = run_check if check else run_server
-        raise typer.Exit(asyncio.run(run(compose, choice, options, context.obj)))
+        raise typer.Exit(loops.run(run(compose, choice, options, context.obj)))
 
     return serve
 
@@ -127,13 +130,15 @@ async def run_server(compose: Compose, choice: Choice, options: ServerOptions, s
         door = build_door(composed.gateway, composed.authenticate, options)
         listener = bind(options)
         where = address(listener)
-        cards = await first(composed.gateway, choice.model)
+        cards = await first(composed, choice.model)
         print(f"vivace serves {', '.join(card.name for card in cards)} at {where}", flush=True)
         if options.uds is None:
             keys = composed.authenticate is not None
             print(f"\n{settings_text(where, cards, keys=keys, websockets=options.websockets)}", flush=True)
+        host = Host(door)
+        loops.settle()
         try:
-            await Host(door).run_on(listener)
+            await host.run_on(listener)
         finally:
             remove_unix(options.uds)
     return 0
@@ -156,7 +161,7 @@ async def run_check(compose: Compose, choice: Choice, options: ServerOptions, se
         host = Host(build_door(composed.gateway, only_this_check, options))
         serving = asyncio.ensure_future(host.run_on(listener))
         try:
-            model = (await first(composed.gateway, choice.model))[0].name
+            model = (await first(composed, choice.model))[0].name
             turns = await check_turns(address(listener), model, secret, options.websockets)
         finally:
             host.stop()
@@ -167,10 +172,17 @@ async def run_check(compose: Compose, choice: Choice, options: ServerOptions, se
     return 1 if any(turn.fault for turn in turns) else 0
 
 
-async def first(gateway: Gateway, model: str | None) -> list[ModelCard]:
+async def first(composed: Composed, model: str | None) -> list[ModelCard]:
     """The models that are served, ``model`` first. Raises :class:`VivaceError` when it is not among them."""
-    cards = await gateway.models(Principal())
+    cards = await composed.gateway.models(Principal())
     names = [card.name for card in cards]
+    if composed.refused and (not cards or (model is not None and model not in names)):
+        raise UsageError(
+            composed.refused,
+            hint="Add them to the plan's models in the tiers file, or make another plan its default_plan.",
+            code="no_model",
+            param="model",
+        )
     if not cards:
         raise VivaceError(
             "There is no model to serve",

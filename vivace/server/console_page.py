@@ -12,6 +12,7 @@ _TYPES = {
     "index.html": "text/html; charset=utf-8",
     "console.css": "text/css; charset=utf-8",
     "console.js": "text/javascript; charset=utf-8",
+    "edit.js": "text/javascript; charset=utf-8",
 }
 _HEADERS = {
     # Nothing from elsewhere, nothing inline, in nobody's frame.
@@ -38,7 +39,7 @@ async def asset(call: Call) -> None:
 
 async def overview(call: Call) -> None:
     """GET /console/overview: what runs, waits and was used, for the caller"""
-    await call.json(call.gateway.overview(call.principal), headers={"cache-control": "no-store"})
+    await call.json(await call.gateway.overview(call.principal), headers={"cache-control": "no-store"})
 
 
 async def _send(call: Call, name: str) -> None:

@@ -47,7 +47,7 @@ class Host(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         idle = self.door.options.idle_seconds
-        if self.server_state.connections or self.server_state.tasks:
+        if self.server_state.connections or self.server_state.tasks or self.door.gateway.busy:
             self._last_seen = time.monotonic()
         elif idle is not None and time.monotonic() - self._last_seen >= idle:
             self.should_exit = True

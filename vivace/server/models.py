@@ -49,7 +49,8 @@ async def one_model(call: Call) -> None:
     cards = await call.gateway.models(call.principal)
     for card in cards:
         if card.name == name:
-            await call.json(entry(card))
+            free = (await call.gateway.open(name)).free_slots  # in no list: that has an ETag
+            await call.json({**entry(card), "free_slots": free})
             return
     names = [card.name for card in cards]
     raise Refused(
@@ -93,8 +94,10 @@ def entry(card: ModelCard) -> dict[str, Any]:
         "takes_reference": card.takes_reference,
         "detail": card.detail,
         "tools": card.tools,
+        "grammars": card.grammars,
         "reasoning": card.reasoning,
         "tiers": card.tiers,
+        "price": card.price,
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeAlias
 
@@ -60,6 +61,7 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
             )
 
 
+@lru_cache(maxsize=64)
 def is_loopback(host: str) -> bool:
     """Whether ``host`` names this machine and nothing else."""
     name = host.strip("[]").rstrip(".").lower()

@@ -9,7 +9,7 @@ import msgspec
 
 from vivace.protocol.errors import BadRequest
 from vivace.protocol.events import Created
-from vivace.protocol.items import Item, new_id
+from vivace.protocol.items import InputText, Item, Message, new_id
 from vivace.protocol.requests import decode_request
 from vivace.server.call import Call
 from vivace.server.models import etag_headers
@@ -95,7 +95,7 @@ async def compact(call: Call) -> None:
             "id": new_id("resp"),
             "object": "response.compaction",
             "created_at": int(time.time()),
-            "output": items,
+            "output": [_in_parts(item) for item in items],
             "usage": usage,
         }
     )
@@ -111,6 +111,13 @@ def identified(items: list[Item], response_id: str) -> list[dict[str, Any]]:
     tail = response_id.removeprefix("resp_")
     found: list[dict[str, Any]] = [msgspec.to_builtins(item) for item in items]
     return [{**item, "id": item.get("id") or f"in_{tail}_{n}"} for n, item in enumerate(found)]
+
+
+def _in_parts(item: Item) -> Item:
+    """A message as OpenAI gives it back: its content in parts, also where a client sent a string."""
+    if isinstance(item, Message) and isinstance(item.content, str):
+        return msgspec.structs.replace(item, content=[InputText(item.content)])
+    return item
 
 
 def page(items: list[dict[str, Any]], after: str | None, limit: int, newest_first: bool) -> dict[str, Any]:

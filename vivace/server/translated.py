@@ -34,10 +34,14 @@ async def messages(call: Call) -> None:
     """POST /v1/messages"""
     given = decode_messages_request(await call.body())
     shown, silent = anthropic.shows_thinking(given)
-    writer = anthropic.EventWriter(shown, silent)
+    writer = anthropic.EventWriter(shown, silent, given.speed)
     headers = {"request-id": call.request_id}
     request = anthropic.to_request(given)
-    await _answer(call, "messages", request, writer, lambda response: anthropic.message(response, shown), headers)
+
+    def whole(response: Response) -> object:
+        return anthropic.message(response, shown, given.speed)
+
+    await _answer(call, "messages", request, writer, whole, headers)
 
 
 async def count_tokens(call: Call) -> None:

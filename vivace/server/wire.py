@@ -1,5 +1,6 @@
 """uvicorn's connections, with what a door for fast streams needs besides.
 
+- The head of an HTTP answer waits for the beginning of its body, and both are one write.
 - A batch of WebSocket messages is one write to the socket. uvicorn writes each message on its own; at 16,000 messages a
   second the system calls alone would take most of a core.
 - A client that takes nothing for a stated time is cut off, so that what it does not read is not kept for ever.
@@ -77,6 +78,36 @@ class _Stuck:
             self._timer = None
 
 
+class _Joined:
+    """A transport on which the head of an answer goes out with what is written next, or when the loop comes round."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self.raw = transport
+        self._loop = asyncio.get_running_loop()
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(b"HTTP/1.1 200"):
+            self._head = data
+            self._loop.call_soon(self._flush)
+            return
+        self.raw.write(data)
+
+    def close(self) -> None:
+        self._flush()
+        self.raw.close()
+
+    def _flush(self) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            self.raw.write(head)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.raw, name)
+
+
 class HttpWire(HttpToolsProtocol):
     """One HTTP connection."""
 
@@ -84,6 +115,14 @@ class HttpWire(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._stuck = _Stuck(cast(WireConfig, config).options.stuck_seconds)
         self._header_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.transport = cast(asyncio.Transport, _Joined(transport))
+
+    def handle_websocket_upgrade(self) -> None:
+        self.transport = cast(_Joined, self.transport).raw
+        super().handle_websocket_upgrade()
 
     def pause_writing(self) -> None:
         self._stuck.begin(self.transport)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +17,7 @@ from vivace.protocol.contracts import Principal
 from vivace.protocol.errors import BadRequest, Refused
 from vivace.protocol.items import AdditionalTools, Item, ItemReference, Message, encode, item_text, items_of
 from vivace.protocol.requests import ResponseRequest, written_tools
+from vivace.protocol.usage import Usage
 from vivace.service.chains import Chains, Link, Said, extend, root
 from vivace.service.meters import Meters, Reservation
 from vivace.service.plans import KeyLimits, Plan, QuotaExceeded
@@ -107,11 +109,14 @@ class Desk:
         buyer: Buyer,
         parent: Link | None,
         patience: float | None = QUICK,
+        *,
+        reserves: bool = True,
     ) -> Asked:
         """Check a request and reserve room for it; the caller settles or releases the reservation.
 
         ``parent`` is the link of ``previous_response_id``, already found. A backend that takes longer than ``patience``
-        seconds to open is not waited for. Raises :class:`BadRequest` and :class:`Refused`.
+        seconds to open is not waited for. Without ``reserves`` nothing is to be used, so no limit refuses it. Raises
+        :class:`BadRequest` and :class:`Refused`.
         """
         check_supported(request)
         buyer.check_model(request.model)
@@ -137,9 +142,12 @@ class Desk:
             job = continued(job, parent, len(read))
         if not job.items and not request.prepares_only and request.prompt is None:
             raise BadRequest("There is nothing to answer: 'input' is empty.", "input", "missing_required_parameter")
-        fresh = (sum(len(item_text(item)) for item in read) + len(request.instructions or "")) // CHARACTERS_PER_TOKEN
+        characters = sum(len(item_text(item)) for item in read) + len(request.instructions or "")
+        fresh = (characters + len(request.completed_text)) // CHARACTERS_PER_TOKEN
         # Nothing is waited for between here and the turn, whose end settles it.
-        reservation = self._reserve(request, principal, buyer, parent, fresh)
+        reservation = Reservation.nothing()
+        if reserves:
+            reservation = self._reserve(request, principal, buyer, tier, parent, fresh)
         return Asked(
             request=request,
             principal=principal,
@@ -172,14 +180,19 @@ class Desk:
         request: ResponseRequest,
         principal: Principal,
         buyer: Buyer,
+        tier: Tier,
         parent: Link | None,
         fresh: int,
     ) -> Reservation:
+        model, plan = request.model, buyer.plan
         estimate = (parent.tokens if parent is not None else 0) + fresh
         output = 0 if request.prepares_only else request.max_output_tokens or GUESSED_OUTPUT
+        cost = 0
+        if plan.overflow_to_credits:
+            cost = self.tiers.cost(model, tier, Usage(input_tokens=estimate, output_tokens=output))
         try:
             return self.meters.reserve(
-                principal.id, buyer.plan, buyer.key, request.model, estimate, output, time.time()
+                principal.id, plan, buyer.key, model, estimate, output, time.time(), estimate_cost=cost
             )
         except QuotaExceeded as error:
             headers = {**error.headers, "x-ratelimit-meter": error.meter}
@@ -252,14 +265,26 @@ def check_supported(request: ResponseRequest) -> None:
         )
     if request.multi_agent is not None and request.multi_agent.get("enabled"):
         raise BadRequest("Agents hosted by the server are not offered.", "multi_agent", _UNSUPPORTED)
-    if request.prompt is not None and not {"fim", "raw"} & request.prompt.keys():
-        raise BadRequest("Prompt templates are not kept here; send the text.", "prompt", _UNSUPPORTED)
+    if request.prompt is not None:
+        _check_prompt(request.prompt)
     if request.background and request.store is False:
         raise BadRequest("A background response has to be stored.", "background")
     if request.background and request.stream_id is not None:
         raise BadRequest("A background response has no lane.", "background")
     if request.top_logprobs:
         raise BadRequest("Log probabilities are not returned.", "top_logprobs", _UNSUPPORTED)
+
+
+def _check_prompt(prompt: dict[str, Any]) -> None:
+    """A text that goes on, or both sides of a gap; see :attr:`ResponseRequest.completed_text`."""
+    gap = prompt.get("fim")
+    if isinstance(gap, dict) and isinstance(gap.get("prefix"), str) and isinstance(gap.get("suffix"), str):
+        return
+    if gap is None and isinstance(prompt.get("raw"), str):
+        return
+    if gap is None and "raw" not in prompt:
+        raise BadRequest("Prompt templates are not kept here; send the text.", "prompt", _UNSUPPORTED)
+    raise BadRequest('\'prompt\' takes {"raw": text} or {"fim": {"prefix": text, "suffix": text}}.', "prompt")
 
 
 def as_refusal(error: Exception) -> BadRequest:

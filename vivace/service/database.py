@@ -35,7 +35,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError, P
 from vivace.errors import VivaceError
 
 MIGRATIONS = Path(__file__).with_name("migrations")
-NEWEST = "0001"
+NEWEST = "0002"
 """The newest migration; a database that has it is not looked at any further."""
 
 _MIGRATION_LOCK = 0x76697661  # "viva": the advisory lock of whoever migrates a PostgreSQL database.
@@ -86,7 +86,10 @@ responses = Table(
     Column("request", LargeBinary, nullable=False),
     Column("response", LargeBinary, nullable=False),
     Column("items", LargeBinary, nullable=False),
+    Column("events", LargeBinary),
+    Column("alive", BigInteger),
     Index("responses_expires", "expires"),
+    Index("responses_previous", "previous"),
 )
 
 keys = Table(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -30,6 +29,8 @@ from vivace.service.keeping import Keeper, Replay, not_found
 from vivace.service.lanes import Lanes
 from vivace.service.ledger import Entry, Ledger
 from vivace.service.meters import Meters
+from vivace.service.overview import Overview
+from vivace.service.plans import Plan
 from vivace.service.queue import FairQueue
 from vivace.service.rate_limits import limit_headers
 from vivace.service.reading import read_after
@@ -85,8 +86,9 @@ class LocalGateway:
         self.desk = Desk(backends, self.tiers, self.meters, self.chains, sealer)
         self.observers: list[Callable[[Turn], None]] = []
         self.turns: dict[str, Turn] = {}
-        self._used: dict[str, Counter[str]] = {}
-        """What each principal used since the start, for the console; the ledger has all of it."""
+        self.operators: frozenset[str] = frozenset()
+        """Principals who see everybody's use in the console."""
+        self._overview = Overview(self)
         self._behind: set[Turn] = set()
         """Answered, and still prefilling."""
         self._unanswered: Ack | None = None
@@ -95,8 +97,13 @@ class LocalGateway:
         self._beat: asyncio.Task[None] | None = None
         self._draining = False
 
+    @property
+    def busy(self) -> bool:
+        return bool(self.turns)
+
     async def open(self, model: str) -> ModelCard:
-        return await self.backends.card(model)
+        card = self._priced(await self.backends.card(model), model, self.tiers.default_plan)
+        return msgspec.structs.replace(card, free_slots=self.queue.free(self.backends.backend_id(model)))
 
     async def models(self, principal: Principal) -> list[ModelCard]:
         buyer = self.accounts.buyer(principal)
@@ -105,7 +112,7 @@ class LocalGateway:
             try:
                 buyer.check_model(name)
                 buyer.plan.check_model(name)
-                card = await self.open(name)
+                card = self._priced(await self.backends.card(name), name, buyer.plan)
             except VivaceError as error:
                 log.info("model %s is not listed: %s", name, error)
                 return None
@@ -115,9 +122,13 @@ class LocalGateway:
         cards = await asyncio.gather(*(offer(name) for name in self.backends.listed()))
         return [card for card in cards if card is not None]
 
+    def _priced(self, card: ModelCard, model: str, plan: Plan) -> ModelCard:
+        """With what the tiers file asks for it; else a model that runs here is free and of another nobody knows."""
+        price = self.tiers.price(model, plan)
+        return card if price is None else msgspec.structs.replace(card, price=price)
+
     async def input_tokens(self, request: ResponseRequest, principal: Principal | None = None) -> int:
-        asked = await self._take(request, principal or Principal(), patience=None)
-        asked.reservation.release()
+        asked = await self._take(request, principal or Principal(), patience=None, reserves=False)
         try:
             return await asked.served.backend.count(asked.job)
         except VivaceError as error:
@@ -134,6 +145,8 @@ class LocalGateway:
         if deliver is None:  # a lane has no headers
             turn.headers = self._headers(asked)
         self.turns[turn.response_id] = turn
+        if request.background:
+            self.keeper.began(turn)
         if self._beat is None or self._beat.done():
             self._beat = asyncio.create_task(self._beats())
         return turn
@@ -176,7 +189,7 @@ class LocalGateway:
             return [*before, *turn.asked.given]
         link = await self._found(self.link(response_id, principal))
         if link is None:
-            raise not_found(response_id)
+            return await self._found(self.keeper.given(response_id, principal, self.chains, self.sealer))
         return link.all_given()
 
     async def compact(self, request: ResponseRequest, principal: Principal) -> tuple[list[Item], Usage]:
@@ -195,37 +208,8 @@ class LocalGateway:
         kept: list[Item] = [item for item in whole if isinstance(item, it.Message) and item.role != "assistant"]
         return [*kept, *turn.response.output], final.usage
 
-    def overview(self, principal: Principal) -> dict[str, Any]:
-        now = time.monotonic()
-        buyer = self.accounts.buyer(principal)
-        running = [
-            {
-                "id": turn.response_id,
-                "model": turn.response.model,
-                "tier": turn.asked.tier.id,
-                "state": turn.response.status,
-                "characters": turn.characters,
-                "characters_a_second": turn.characters / max(0.001, now - turn.first_piece)
-                if turn.first_piece
-                else 0.0,
-                "seconds": now - turn.clock,
-            }
-            for turn in self.turns.values()
-            if turn.asked.principal.id == principal.id
-        ]
-        waiting = {
-            tier: sum(self.queue.waiting(backend, tier) for backend in self.backends.opened())
-            for tier in self.tiers.tiers
-        }
-        meters = {
-            model: [
-                msgspec.structs.asdict(state)
-                for state in self.meters.snapshot(principal.id, buyer.plan, buyer.key, model, time.time())
-            ]
-            for model in self.backends.names()
-        }
-        used = self._used.get(principal.id, Counter())
-        return {"running": running, "queue": waiting, "meters": meters, "ledger": dict(used)}
+    async def overview(self, principal: Principal) -> dict[str, Any]:
+        return await self._overview.of(principal)
 
     async def drain(self, seconds: float) -> None:
         self._draining = True
@@ -241,6 +225,7 @@ class LocalGateway:
         if self._beat is not None:
             self._beat.cancel()
         await self.backends.close()
+        await self._overview.close()
         try:
             if self.ledger is not None:
                 await self.ledger.flush(DATABASE_PATIENCE)
@@ -253,7 +238,9 @@ class LocalGateway:
             response_id, principal, self.chains, self.sealer
         )
 
-    async def _take(self, request: ResponseRequest, principal: Principal, patience: float | None = QUICK) -> Asked:
+    async def _take(
+        self, request: ResponseRequest, principal: Principal, patience: float | None = QUICK, *, reserves: bool = True
+    ) -> Asked:
         if self._draining:
             raise Refused("The server is going down.", 503, "server_error", headers={"retry-after": "5"})
         parent = None
@@ -263,7 +250,8 @@ class LocalGateway:
                 parent = await self.link(request.previous_response_id, principal)
                 if parent is None:
                     raise not_found(request.previous_response_id, "previous_response_id")
-            return await self.desk.take(request, principal, self.accounts.buyer(principal), parent, patience)
+            buyer = self.accounts.buyer(principal)
+            return await self.desk.take(request, principal, buyer, parent, patience, reserves=reserves)
         except VivaceError as error:
             raise as_refusal(error) from error
 
@@ -340,8 +328,8 @@ class LocalGateway:
         read = usage.input_tokens - usage.input_tokens_details.cached_tokens
         turn.ticket.charge(max(0, read - asked.fresh), usage.output_tokens)
         turn.ticket.release()
-        self._used.setdefault(asked.principal.id, Counter()).update(
-            requests_since_start=1,
+        self._overview.ended(
+            asked.principal,
             input_tokens=usage.input_tokens,
             cached_tokens=usage.input_tokens_details.cached_tokens,
             output_tokens=usage.output_tokens,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator
@@ -21,6 +22,7 @@ from vivace.protocol.requests import ResponseRequest
 from vivace.protocol.unions import dec_hook
 from vivace.protocol.usage import Usage
 from vivace.service.chains import Chains, Link
+from vivace.service.event_log import pack, unpack
 from vivace.service.reading import read_after, read_items, wants_compaction
 from vivace.service.response_store import ResponseStore, StoredResponse
 from vivace.service.sealing import Sealer
@@ -29,6 +31,13 @@ from vivace.service.writer import Row
 
 RECENT = 512
 """Ended responses whose objects and events are kept in memory."""
+RETENTION = 30 * 86400.0
+"""Seconds that a stored response is kept: OpenAI's 30 days."""
+LEASE = 15.0
+"""Seconds for which a server vouches for a background response that it runs. Another one, or the same after a restart,
+finds it failed when they are over."""
+
+log = logging.getLogger(__name__)
 
 _response = msgspec.json.Decoder(Response, dec_hook=dec_hook).decode
 _request = msgspec.json.Decoder(ResponseRequest, dec_hook=dec_hook).decode
@@ -41,12 +50,51 @@ class _Kept(Struct):
 
 
 class Keeper:
-    """Keeps what is to be kept: in ``store`` where there is one, and the latest in memory."""
+    """Keeps what is to be kept: in ``store`` where there is one, and the latest in memory.
 
-    def __init__(self, store: ResponseStore | None, recent: int = RECENT) -> None:
+    ``retention`` is how many seconds a response stays in the store; None keeps it until it is deleted.
+    """
+
+    def __init__(
+        self, store: ResponseStore | None, recent: int = RECENT, *, retention: float | None = RETENTION
+    ) -> None:
         self.store = store
+        self.retention = retention
         self._recent: OrderedDict[str, _Kept] = OrderedDict()
         self._most = recent
+        self._running: dict[str, Turn] = {}
+        """Background responses that the store knows of."""
+
+    def began(self, turn: Turn) -> None:
+        """Have it known that a background response runs: it is found, whatever becomes of this process."""
+        if self.store is None:
+            return
+        given, previous = _given(turn)
+        stored = self._record(turn, turn.snapshot(), given, previous)
+        try:
+            self.store.begin(msgspec.structs.replace(stored, alive=time.time() + LEASE))
+        except VivaceError as error:
+            log.error("background response %s is not known to the database: %s", turn.response_id, error)
+        else:
+            self._running[turn.response_id] = turn
+
+    async def vouch(self, patience: float = LEASE) -> None:
+        """Say of the background responses that run here that they do; called often enough that no lease ends.
+
+        Raises :class:`VivaceError` when the database does not answer within ``patience`` seconds.
+        """
+        self._running = {id: turn for id, turn in self._running.items() if not turn.ended.is_set()}
+        if self.store is not None and self._running:
+            await self.store.renew(list(self._running), time.time() + LEASE).wait(patience)
+
+    async def purge(self) -> int:
+        """Delete stored responses whose time is over; how many there were."""
+        now = time.time()
+        if self.retention is not None:
+            old = [id for id, kept in self._recent.items() if kept.response.created_at + self.retention <= now]
+            for id in old:
+                del self._recent[id]
+        return 0 if self.store is None else await self.store.purge(now)
 
     def rows(self, turn: Turn, link: Link | None) -> list[Row]:
         """Keep an ended turn unless its request forbids it; gives the rows that belong into the database."""
@@ -58,23 +106,13 @@ class Keeper:
             self._recent.popitem(last=False)
         if self.store is None:
             return []
-        parent, given, previous = asked.parent, asked.given, None
-        if parent is not None and parent.restorable:
-            previous = parent.id
-        elif parent is not None:
-            given = [*parent.items(), *given]  # what it continues is in no database
+        given, previous = _given(turn)
         if link is not None:
             link.stored, link.whole = True, previous is None
-        stored = StoredResponse(
-            id=turn.response_id,
-            principal=asked.principal.id,
-            created=turn.started,
-            request=encode(msgspec.structs.replace(asked.request, input=[], prediction=None)),
-            response=encode(turn.response),
-            items=encode(given),
-            previous=previous,
-        )
-        return [self.store.row(stored)]
+        self._running.pop(turn.response_id, None)
+        events = None if turn.history is None else pack([*turn.history, _ending(turn.history, turn.response)])
+        stored = self._record(turn, turn.response, given, previous)
+        return [self.store.row(msgspec.structs.replace(stored, events=events))]
 
     async def response(self, id: str, principal: Principal) -> Response:
         """Raises :class:`Refused` where there is none."""
@@ -84,7 +122,7 @@ class Keeper:
         stored = await self._stored(id, principal)
         if stored is None:
             raise not_found(id)
-        return _response(stored.response)
+        return _as_it_stands(stored)
 
     async def load(self, id: str, principal: Principal, chains: Chains, sealer: Sealer) -> Link | None:
         """The link of a stored response, with those before it; None where one of them is gone, or it failed."""
@@ -92,10 +130,12 @@ class Keeper:
         parent: Link | None = None
         wanted: str | None = id
         while wanted is not None and parent is None:
-            stored = await self._stored(wanted, principal)
+            stored = await self._stored(wanted, principal, expired=bool(found))
             if stored is None and found and _stands_alone(found[-1]):
                 break
-            if stored is None or (not found and _response(stored.response).status == "failed"):
+            if stored is None or stored.alive is not None:
+                return None
+            if not found and _response(stored.response).status == "failed":
                 return None
             found.append(stored)
             wanted = stored.previous
@@ -104,6 +144,20 @@ class Keeper:
             parent = _link(stored, parent, sealer)
             chains.add(parent)
         return parent
+
+    async def given(self, id: str, principal: Principal, chains: Chains, sealer: Sealer) -> list[Item]:
+        """What a stored response was given from which nothing goes on: it failed, or another server makes it.
+
+        Raises :class:`Refused` where there is none.
+        """
+        stored = await self._stored(id, principal)
+        if stored is None:
+            raise not_found(id)
+        given, before = items_of(msgspec.Raw(stored.items)), None
+        if stored.previous is not None:
+            known = chains.get(stored.previous, principal.id)
+            before = known or await self.load(stored.previous, principal, chains, sealer)
+        return given if before is None else [*before.all_given(), *before.made, *given]
 
     async def delete(self, id: str, principal: Principal) -> None:
         """Raises :class:`Refused` where there is none."""
@@ -129,12 +183,51 @@ class Keeper:
             # Of what kept connections alive then nobody needs to hear.
             told: list[ev.Event] = [event for event in kept.history if not isinstance(event, ev.Keepalive)]
             return Replay(kept.response, told, after, None)
-        response = await self.response(id, principal)  # says so when there is no such response
-        raise _no_events(response.id)
+        stored = await self._stored(id, principal)
+        if stored is None:
+            raise not_found(id)
+        response = _as_it_stands(stored)
+        return Replay(response, await self._events(stored, response, after), after, None)
 
-    async def _stored(self, id: str, principal: Principal) -> StoredResponse | None:
+    async def _events(self, stored: StoredResponse, response: Response, after: int) -> list[ev.Event]:
+        """The events of a response that another process made. Raises :class:`Refused` where they cannot be told."""
+        if stored.alive is None:
+            assert self.store is not None
+            try:
+                packed = await self.store.events(stored.id, stored.principal, time.time())
+            except SQLAlchemyError as error:
+                raise _unavailable(error) from error
+            if packed is None:
+                raise _no_events(stored.id)
+            return unpack(packed)
+        if response.status != "failed":
+            raise Refused(
+                f"The response '{stored.id}' runs on another server; retrieve it without stream.",
+                409,
+                "stream_not_available",
+                "stream",
+            )
+        # What it had said went with its server. Whoever was told some of it hears of the end next.
+        return [ev.Created(0, _response(stored.response)), ev.Failed(max(1, after + 1), response)]
+
+    def _record(self, turn: Turn, response: Response, given: list[Item], previous: str | None) -> StoredResponse:
+        asked = turn.asked
+        return StoredResponse(
+            id=turn.response_id,
+            principal=asked.principal.id,
+            created=turn.started,
+            request=encode(msgspec.structs.replace(asked.request, input=[], prediction=None)),
+            response=encode(response),
+            items=encode(given),
+            previous=previous,
+            expires=None if self.retention is None else turn.started + self.retention,
+        )
+
+    async def _stored(self, id: str, principal: Principal, expired: bool = False) -> StoredResponse | None:
+        """``expired`` finds one whose time is over too: what a kept response goes on from is kept with it."""
         try:
-            return None if self.store is None else await self.store.get(id, principal.id, time.time())
+            now = None if expired else time.time()
+            return None if self.store is None else await self.store.get(id, principal.id, now)
         except SQLAlchemyError as error:
             raise _unavailable(error) from error
 
@@ -189,6 +282,37 @@ def _no_events(id: str) -> Refused:
 def _unavailable(error: SQLAlchemyError) -> VivaceError:
     why = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
     return VivaceError(f"The database does not answer: {why}", code="database_unavailable")
+
+
+def _given(turn: Turn) -> tuple[list[Item], str | None]:
+    """What is stored as the input of a turn, and the stored response that comes before it."""
+    parent, given = turn.asked.parent, turn.asked.given
+    if parent is None:
+        return given, None
+    if parent.restorable:
+        return given, parent.id
+    return [*parent.items(), *given], None  # what it continues is in no database
+
+
+def _ending(told: list[ev.Event], response: Response) -> ev.Event:
+    """The last event, as it follows those that a turn has told when it is written down."""
+    number = (told[-1].sequence_number or 0) + 1 if told else 0
+    match response.status:
+        case "completed":
+            return ev.Completed(number, response)
+        case "failed":
+            return ev.Failed(number, response)
+        case _:
+            return ev.Incomplete(number, response)
+
+
+def _as_it_stands(stored: StoredResponse) -> Response:
+    """The object of a stored response; one that still ran when its server was gone has failed."""
+    response = _response(stored.response)
+    if stored.alive is not None and stored.alive <= time.time():
+        response.status = "failed"
+        response.error = it.ResponseError("server_error", "The server ended before the response did.")
+    return response
 
 
 def _stands_alone(stored: StoredResponse) -> bool:

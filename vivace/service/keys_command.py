@@ -140,7 +140,17 @@ def _store(settings: Settings, where: Where, plan: str | None = None) -> KeyStor
 
     url, tiers = where(settings)
     if plan is not None:
-        TierTable.load(tiers).plan(plan)
+        try:
+            TierTable.load(tiers).plan(plan)
+        except UsageError as error:
+            if error.code != "plan_not_found" or tiers is not None:
+                raise
+            raise UsageError(
+                error.message,
+                hint="Plans are read from the file that VIVACE_TIERS_FILE names, and it is not set.",
+                code=error.code,
+                param=error.param,
+            ) from None
     return KeyStore(open_database(url))
 
 

@@ -186,6 +186,11 @@ class Reservation:
         if account is not None:
             account.held += cost
 
+    @classmethod
+    def nothing(cls) -> Reservation:
+        """That of a request that uses nothing, such as one to count its tokens."""
+        return cls([], None, Amount(), 0, 0)
+
     def settle(self, usage: Usage, now: float, cost: int = 0) -> bool:
         """Count what was really used, instead of the estimate. ``cost`` is taken from the credits when they pay."""
         if not self._end():

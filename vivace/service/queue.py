@@ -83,6 +83,10 @@ class FairQueue:
         counters = self._backends[backend]
         return counters.waiting if tier is None else counters.lines[tier].waiting
 
+    def free(self, backend: str) -> int:
+        """Slots that nobody has and nobody waits for."""
+        return max(0, self._counters(backend).capacity - self.running(backend) - self.waiting(backend))
+
     def _counters(self, backend: str) -> VirtualCounters[Ticket]:
         if backend not in self._backends:
             slots = self._capacity.get(backend, self._other)

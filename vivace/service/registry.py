@@ -57,8 +57,7 @@ class Backends:
 
     async def card(self, model: str) -> ModelCard:
         """What a model offers, once it is ready. Raises as :meth:`find` does."""
-        _, _, opening = self._open(model, None)
-        return await asyncio.shield(opening)
+        return await asyncio.shield(self._opened(*self._named_for(model, None)))
 
     async def find(self, model: str, tier: Tier | None = None, patience: float | None = None) -> Served:
         """What answers. Raises :class:`Refused` for an unknown model, and what opening it raises.
@@ -66,7 +65,10 @@ class Backends:
         It is ready, unless that takes more than ``patience`` seconds; None waits as long as it takes. Whoever stops
         waiting does not stop the opening, which others wait for too.
         """
-        backend_id, backend, opening = self._open(model, tier)
+        backend_id, backend = self._named_for(model, tier)
+        if backend.ready:
+            return Served(backend_id, backend)
+        opening = self._opened(backend_id, backend)
         await asyncio.wait((opening,), timeout=patience)
         if not opening.done():
             return Served(backend_id, backend, opening)
@@ -75,8 +77,12 @@ class Backends:
         opening.result()
         return Served(backend_id, backend)
 
-    def _open(self, model: str, tier: Tier | None) -> tuple[str, Backend, asyncio.Task[ModelCard]]:
-        backend_id = (tier.backend_for(model) if tier is not None else None) or self._models.get(model, model)
+    def backend_id(self, model: str) -> str:
+        """Which backend answers for a model where no tier says otherwise."""
+        return self._models.get(model, model)
+
+    def _named_for(self, model: str, tier: Tier | None) -> tuple[str, Backend]:
+        backend_id = (tier.backend_for(model) if tier is not None else None) or self.backend_id(model)
         backend = self._named.get(backend_id)
         if backend is None:
             backend = self._make(backend_id)
@@ -84,11 +90,14 @@ class Backends:
                 hint = did_you_mean(model, self.names()) if self.names() else "No model is being served."
                 raise Refused(f"The model '{model}' does not exist here. {hint}", 404, "model_not_found", "model")
             backend = self._named.setdefault(backend_id, backend)
+        return backend_id, backend
+
+    def _opened(self, backend_id: str, backend: Backend) -> asyncio.Task[ModelCard]:
         opening = self._opening.get(backend_id)
         if opening is None or opening.done():
             opening = self._opening[backend_id] = asyncio.create_task(backend.open(self._watch))
             opening.add_done_callback(_seen)
-        return backend_id, backend, opening
+        return opening
 
     def opened(self) -> dict[str, Backend]:
         return dict(self._named)

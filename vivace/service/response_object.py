@@ -1,4 +1,4 @@
-"""The object of a response, as it begins, and the sum of what its runs used."""
+"""The object of a response: as it begins, as it ends, and the sum of what its runs used."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import time
 
 import msgspec
 
-from vivace.protocol.items import Response, new_id
+from vivace.backends.base import End
+from vivace.protocol.contracts import Final, StopReason
+from vivace.protocol.items import IncompleteDetails, Response, ResponseError, new_id
 from vivace.protocol.usage import Usage
 from vivace.service.asking import Asked
 
@@ -39,6 +41,29 @@ def response_of(asked: Asked) -> Response:
         truncation=request.truncation or "disabled",
         user=request.user,
     )
+
+
+def concluded(response: Response, end: End, stopped: StopReason | None, *, steered: bool) -> Final:
+    """Write how it ended into ``response``; what a client that waits is told. ``stopped`` says who wanted it."""
+    halted = end.reason == "aborted"
+    response.usage = end.usage
+    response.completed_at = time.time()
+    match end.reason:
+        case "stop":
+            response.status = "completed"
+        case "error" if end.code == "content_filter":
+            response.status = "incomplete"
+            response.incomplete_details = IncompleteDetails("content_filter")
+        case "error":
+            response.status = "failed"
+            response.error = ResponseError(end.code, end.message)
+        case _:
+            reason = {"length": "max_output_tokens", "time": "max_time"}.get(end.reason, "stopped")
+            response.status = "cancelled" if halted and stopped == "cancelled" else "incomplete"
+            steered = halted and steered and stopped is None
+            response.incomplete_details = IncompleteDetails("steered" if steered else reason)
+    status = "cancelled" if halted and stopped is not None else response.status
+    return Final(status if status in ("completed", "incomplete", "failed") else "cancelled", end.usage)
 
 
 def added(one: Usage, other: Usage) -> Usage:

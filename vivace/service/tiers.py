@@ -15,6 +15,7 @@ from typing import TypeVar
 from msgspec import Struct, field
 
 from vivace.errors import UsageError, did_you_mean
+from vivace.protocol.contracts import Price as PerMillion
 from vivace.protocol.items import Usage
 from vivace.service.plans import OPEN, Plan
 from vivace.service.toml_file import Part, TomlFile
@@ -172,6 +173,17 @@ class TierTable:
             for tier in self.tiers.values()
             if tier.offers(model) and (plan is None or plan.allows_tier(tier.id))
         ]
+
+    def price(self, model: str, plan: Plan) -> PerMillion | None:
+        """What a model costs in the tier that ``plan`` serves from when none is asked for; None without a price."""
+        price, factor = by_glob(self.prices, model), by_glob(self.tiers[plan.default_tier].price, model)
+        if price is None:
+            return None
+        factor = Decimal(1) if factor is None else factor
+        cached = price.input if price.cached is None else price.cached
+        return PerMillion(
+            float(price.input * factor), float(cached * factor), float(price.output * factor), self.currency
+        )
 
     @property
     def window_lengths(self) -> set[int]:

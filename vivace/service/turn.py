@@ -14,34 +14,29 @@ from typing import Any, cast
 
 import msgspec
 
-from vivace.backends.base import CallEnd, CallStart, End, Job, Run, Text
+from vivace.backends.base import CallEnd, CallStart, End, Job, Run
 from vivace.errors import VivaceError
 from vivace.protocol import events as ev
 from vivace.protocol import items as it
 from vivace.protocol.contracts import Final, StopReason
-from vivace.protocol.items import Item, Message, Response, new_id
+from vivace.protocol.items import Response, new_id
 from vivace.protocol.requests import written_tools
 from vivace.protocol.usage import Usage
 from vivace.service.asking import Asked, continued, continues
 from vivace.service.chains import Prefill
 from vivace.service.composer import Composer
 from vivace.service.queue import Ticket
-from vivace.service.reading import after_compaction, parts_of, read_items
-from vivace.service.response_object import added, response_of
+from vivace.service.reading import after_compaction, read_items
+from vivace.service.response_object import added, concluded, response_of
 from vivace.service.sealing import Sealer
+from vivace.service.summarising import asking_for_summary, over_threshold, summary_of
+from vivace.service.truncating import Fitting, truncated
 
 log = logging.getLogger(__name__)
 
 Deliver = Callable[[list[ev.Event]], None]
 Settle = Callable[["Turn", End], Awaitable[None]]
 """Told the end of a turn before its last event goes out; what it gives is waited for."""
-
-SUMMARISE = (
-    "Write a summary of this conversation for whoever continues the work without having seen it: the goal, decisions "
-    "and constraints, files and names that matter with what was learned about each, what was done, what is still open. "
-    "Be complete and brief. Write the summary only."
-)
-"""What a model is asked when a conversation is to be compacted."""
 
 
 class Turn:
@@ -110,6 +105,12 @@ class Turn:
     def calls(self) -> list[it.FunctionCall | it.CustomToolCall]:
         """The tool calls of the answer, whose outputs the client has to send."""
         return [item for item in self.response.output if isinstance(item, it.FunctionCall | it.CustomToolCall)]
+
+    @property
+    def made(self) -> int | None:
+        """Tokens made so far, where the backend counts while it runs."""
+        made: int | None = getattr(self._run, "made", None)
+        return made
 
     @property
     def over(self) -> bool:
@@ -228,15 +229,15 @@ class Turn:
         asked, job = self.asked, await self._continued()
         if asked.compacts:
             return await self._compact(job)
-        if not await self._over_threshold(job):
-            return await self._stream(job)
+        if not await over_threshold(job, asked.served.backend):
+            return await self._fitted(job)
         spent = await self._compact(job)
         if spent.reason != "stop":
             return spent
         head = 1 if asked.request.instructions else 0
         summary = read_items(self._composer.output[-1:], self.sealer, lambda id: None)
         items = [*job.items[:head], *after_compaction(job.items[head:], summary, compacts=False)]
-        end = await self._stream(msgspec.structs.replace(job, items=items, continuation=None, known=0))
+        end = await self._fitted(msgspec.structs.replace(job, items=items, continuation=None, known=0))
         return msgspec.structs.replace(end, usage=added(spent.usage, end.usage))
 
     async def _continued(self) -> Job:
@@ -249,6 +250,13 @@ class Turn:
             return asked.job
         await self.patiently(parent.prefill.over.wait())
         return continued(asked.job, parent, len(asked.read))
+
+    async def _fitted(self, job: Job) -> End:
+        """The answer, to as much of the conversation as fits where the request wants that."""
+        if self.asked.request.truncation != "auto":
+            return await self._stream(job)
+        backend = self.asked.served.backend
+        return await truncated(job, backend, self._stream, self.patiently, lambda: self.first_piece is not None)
 
     async def _stream(self, job: Job) -> End:
         """The loop of an answer: pieces in, events out, until it ends or is steered."""
@@ -274,36 +282,19 @@ class Turn:
 
     async def _compact(self, job: Job) -> End:
         """Have the conversation summarised, behind the same prompt prefix, and emit the compaction."""
-        asked, item_id, parts = self.asked, new_id("cmp"), list[str]()
-        request = msgspec.structs.replace(
-            asked.request, prediction=None, text=None, tool_choice="none", max_output_tokens=None, stop=[]
-        )
-        table = msgspec.structs.replace(asked.table, mode="none", allowed=())
-        items: list[Item] = [*job.items, Message("user", SUMMARISE)]
-        run = self._begin(msgspec.structs.replace(job, request=request, tools=table, items=items))
+        asked, item_id = self.asked, new_id("cmp")
+        if asked.request.truncation == "auto":
+            fitting = Fitting(job, asked.served.backend)
+            await self.patiently(fitting.first())
+            job = fitting.fit or job
+        run = self._begin(asking_for_summary(job))
         if run is None:
             return _never()
         self._emit(self._composer.compacting(item_id))
-        async for piece in run:
-            if isinstance(piece, Text):
-                parts.append(piece.text)
-            if not isinstance(piece, End):
-                continue
-            if piece.reason == "stop":
-                summary = "".join(parts).strip()
-                if not summary:
-                    return msgspec.structs.replace(piece, reason="error", message="The model wrote no summary.")
-                self._emit(self._composer.compacted(it.Compaction(self.sealer.seal("compaction", summary), item_id)))
-            return msgspec.structs.replace(piece, continuation=None)
-        raise VivaceError("The backend's answer broke off.", code="server_error")
-
-    async def _over_threshold(self, job: Job) -> bool:
-        """Whether the conversation is to be compacted first, and there is something of it to compact."""
-        rules = self.asked.request.context_management or []
-        limit = min((rule.compact_threshold or 0 for rule in rules if rule.type == "compaction"), default=0)
-        conversation = job.items[1:] if self.asked.request.instructions else job.items
-        head, end = parts_of(conversation) if limit else (0, 0)
-        return head < end and await self.asked.served.backend.count(job) >= limit
+        end, summary = await summary_of(run)
+        if end.reason == "stop":
+            self._emit(self._composer.compacted(it.Compaction(self.sealer.seal("compaction", summary), item_id)))
+        return end
 
     async def _prefill(self, prefill: Prefill) -> None:
         """Read the prompt behind an answer that the client has already."""
@@ -338,26 +329,8 @@ class Turn:
         except Exception:
             log.exception("an item of %s could not be closed", response.id)
             end = End("error", end.usage, "The server broke. Its log says more.")
-        halted = end.reason == "aborted"
         response.output = self._composer.output
-        response.usage = end.usage
-        response.completed_at = time.time()
-        match end.reason:
-            case "stop":
-                response.status = "completed"
-            case "error" if end.code == "content_filter":
-                response.status = "incomplete"
-                response.incomplete_details = it.IncompleteDetails("content_filter")
-            case "error":
-                response.status = "failed"
-                response.error = it.ResponseError(end.code, end.message)
-            case _:
-                reason = {"length": "max_output_tokens", "time": "max_time"}.get(end.reason, "stopped")
-                response.status = "cancelled" if halted and self.stopped == "cancelled" else "incomplete"
-                steered = halted and self.steered and self.stopped is None
-                response.incomplete_details = it.IncompleteDetails("steered" if steered else reason)
-        status = "cancelled" if halted and self.stopped is not None else response.status
-        self.final = Final(status if status in ("completed", "incomplete", "failed") else "cancelled", end.usage)
+        self.final = concluded(response, end, self.stopped, steered=self.steered)
         if self._composer.broken:
             # The tokens hold a part of a call that no item tells of.
             end = msgspec.structs.replace(end, continuation=None)

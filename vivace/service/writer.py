@@ -27,8 +27,9 @@ Row = tuple[Executable, dict[str, Any]]
 BATCH = 128
 """Jobs per commit at most: what other servers may see late (:mod:`vivace.service.follow`) has to be bounded."""
 
-CALM = 0.02
-"""Seconds that rows in the journal wait for others."""
+CALM = 0.2
+"""Seconds that rows in the journal wait for others: a commit takes the interpreter from the loop for a millisecond or
+two, whether it is of one row or of a hundred."""
 
 MOST_WAITING = 100_000
 """Jobs that wait for a database that does not answer, before more are refused."""
@@ -90,6 +91,8 @@ class Writer:
         self._wake = threading.Condition(self._lock)
         self._jobs: deque[Ack] = deque()
         self._closing = False
+        self._room = 0
+        """Jobs that may still join those that are held back for a moment; 0 while none are."""
         self._connection: Connection | None = None
         self._thread = threading.Thread(target=self._run, name="vivace-writer", daemon=True)
         self._thread.start()
@@ -126,7 +129,8 @@ class Writer:
             ack = Ack(self._lock, rows)
             self._keep(ack)
             self._jobs.append(ack)
-            self._wake.notify()
+            if not self._room or self._disturbed():
+                self._wake.notify()
         return ack
 
     def close(self, timeout: float = 10.0) -> bool:
@@ -153,8 +157,7 @@ class Writer:
         while batch := self._next():
             if all(ack.safe for ack in batch) and not self._closing:
                 # Nobody waits for them: they do not compete with the response whose end they tell of, and more come.
-                time.sleep(CALM)
-                batch += self._more(BATCH - len(batch))
+                batch += self._calm(BATCH - len(batch))
             if self._write(batch) is not None:
                 # One of them spoils the batch: each on its own.
                 for ack in batch:
@@ -168,9 +171,16 @@ class Writer:
                 self._wake.wait()
             return [self._jobs.popleft() for _ in range(min(BATCH, len(self._jobs)))]
 
-    def _more(self, most: int) -> list[Ack]:
+    def _calm(self, most: int) -> list[Ack]:
+        """The jobs of the next moment, which ends early for one that somebody waits for."""
         with self._wake:
+            self._room = most
+            self._wake.wait_for(self._disturbed, CALM)
+            self._room = 0
             return [self._jobs.popleft() for _ in range(min(most, len(self._jobs)))]
+
+    def _disturbed(self) -> bool:
+        return self._closing or len(self._jobs) >= self._room or any(not ack.safe for ack in self._jobs)
 
     def _write(self, batch: list[Ack]) -> Exception | None:
         """Commit a batch, however long the database does not answer. What comes back is why it was refused."""

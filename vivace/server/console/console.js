@@ -1,25 +1,13 @@
 "use strict";
 
-// The console: asks for the overview once a second, and shows an edit as it streams.
+// The console: asks for the overview once a second and shows it.
 
 const $ = (id) => document.getElementById(id);
 const POINTS = 150;
 const rates = [];
-let running = null;
-
-$("file").value = [
-  "def add(a, b):",
-  '    """The sum of two numbers."""',
-  "    return a + b",
-  "",
-  "",
-  "def total(numbers):",
-  "    result = 0",
-  "    for number in numbers:",
-  "        result = add(result, number)",
-  "    return result",
-  "",
-].join("\n");
+let before = null;
+let latest = null;
+let span = "today";
 
 function headers() {
   const key = sessionStorage.getItem("vivace-key");
@@ -29,22 +17,44 @@ function headers() {
 async function ask(path) {
   const answer = await fetch(path, { headers: headers() });
   if (answer.status === 401) {
+    const given = sessionStorage.getItem("vivace-key") !== null;
     $("key-form").hidden = false;
-    throw new Error("an API key is needed");
+    $("forget").hidden = true;
+    document.body.classList.add("locked");
+    throw new Error(given ? "the API key is not valid" : "an API key is needed");
   }
-  if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
+  if (!answer.ok) throw new Error(`the server answers ${answer.status}`);
   $("key-form").hidden = true;
+  document.body.classList.remove("locked");
+  $("forget").hidden = sessionStorage.getItem("vivace-key") === null;
   return answer.json();
 }
 
-function rows(body, lines, columns) {
+const number = (value, digits = 0) =>
+  Number(value ?? 0).toLocaleString("en", { maximumFractionDigits: digits, minimumFractionDigits: digits });
+
+// Cells are text, nodes, or [text, classes].
+const n = (text) => [text, "n"];
+const count = (value) => n(number(value));
+const who = (name) => [name, "who"];
+const money = (millionths) => [number(millionths / 1e6, 4), "n money"];
+// Left out where the screen is narrow.
+const far = (cell) => (Array.isArray(cell) ? [cell[0], `${cell[1]} far`] : [cell, "far"]);
+const moment = (ms) => n(ms === null ? "–" : ms < 1000 ? `${number(ms)} ms` : `${number(ms / 1000, 1)} s`);
+const BAD = { failed: "bad", incomplete: "warn", cancelled: "warn", queued: "warn", in_progress: "good" };
+// Where the backend does not count while it runs, tokens are estimated from the text.
+const about = (response, value) => (value ? `${response.counted ? "" : "~"}${number(value)}` : "–");
+const state = (name) => [name.replaceAll("_", " "), BAD[name] ?? ""];
+
+function rows(body, lines, otherwise) {
   const made = lines.map((cells) => {
     const row = document.createElement("tr");
     for (const cell of cells) {
       const data = document.createElement("td");
-      if (cell instanceof Node) data.append(cell);
-      else data.textContent = cell ?? "";
-      if (typeof cell === "string" && /^[\d.,\s]+$/.test(cell)) data.className = "n";
+      const [content, classes] = Array.isArray(cell) ? cell : [cell, ""];
+      if (content instanceof Node) data.append(content);
+      else data.textContent = content ?? "";
+      if (classes) data.className = classes;
       row.append(data);
     }
     return row;
@@ -52,13 +62,27 @@ function rows(body, lines, columns) {
   if (!made.length) {
     const row = document.createElement("tr");
     const data = document.createElement("td");
-    data.colSpan = columns;
+    data.colSpan = 20;
     data.className = "none";
-    data.textContent = "none";
+    data.textContent = otherwise;
     row.append(data);
     made.push(row);
   }
   body.replaceChildren(...made);
+}
+
+function figures(list, pairs) {
+  list.replaceChildren(
+    ...pairs.map(([name, value]) => {
+      const pair = document.createElement("div");
+      const term = document.createElement("dt");
+      const shown = document.createElement("dd");
+      term.textContent = name;
+      shown.textContent = value;
+      pair.append(term, shown);
+      return pair;
+    }),
+  );
 }
 
 function short(id) {
@@ -68,60 +92,153 @@ function short(id) {
   return shown;
 }
 
-const number = (value, digits = 0) =>
-  Number(value ?? 0).toLocaleString("en", { maximumFractionDigits: digits, minimumFractionDigits: digits });
-
-function span(seconds) {
+function length(seconds) {
   if (!seconds) return "at once";
-  if (seconds % 86400 === 0) return `${seconds / 86400} d`;
-  return seconds % 3600 === 0 ? `${seconds / 3600} h` : `${seconds / 60} min`;
+  for (const [name, size] of [["d", 86400], ["h", 3600], ["min", 60]])
+    if (seconds % size === 0) return `${seconds / size} ${name}`;
+  return `${seconds} s`;
 }
 
-function show(overview) {
-  const responses = overview.running ?? [];
-  const inTokens = responses.length === 0 || "tokens" in responses[0];
-  const made = inTokens ? "tokens" : "characters";
-  const speed = (response) => response[inTokens ? "tokens_a_second" : "characters_a_second"] ?? 0;
-  rows(
-    $("responses"),
-    responses.map((response) => [
-      short(response.id),
-      response.model,
-      response.tier,
-      response.state,
-      `${number(response[made])}`,
-      `${number(speed(response))}`,
-      `${number(response.seconds, 1)}`,
-    ]),
-    7,
-  );
-  const queue = Object.entries(overview.queue ?? {});
-  rows($("queue"), queue.map(([tier, waiting]) => [tier, number(waiting)]), 2);
-  const meters = Object.entries(overview.meters ?? {}).flatMap(([model, states]) =>
-    states.map((state) => {
-      const bar = document.createElement("progress");
-      bar.max = state.limit || 1;
-      bar.value = state.used;
-      return [model, state.name, span(state.seconds), number(state.used), number(state.limit), bar];
-    }),
-  );
-  rows($("meters"), meters, 6);
-  const ledger = Object.entries(overview.ledger ?? {});
-  rows($("ledger"), ledger.map(([name, value]) => [name.replaceAll("_", " "), typeof value === "number" ? number(value) : String(value)]), 2);
-  const rate = responses.reduce((sum, response) => sum + (response.state === "in_progress" ? speed(response) : 0), 0);
+function left(seconds) {
+  if (!seconds) return "";
+  if (seconds < 90) return `${Math.ceil(seconds)} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  return seconds < 129600 ? `${number(seconds / 3600, 1)} h` : `${number(seconds / 86400, 1)} d`;
+}
+
+function bar(meter) {
+  const shown = document.createElement("progress");
+  const share = meter.limit ? (meter.used + meter.reserved) / meter.limit : 1;
+  shown.max = 1;
+  shown.value = Math.min(1, share);
+  shown.className = share >= 1 ? "full" : share >= 0.8 ? "high" : "";
+  shown.title = `${number(share * 100)} %`;
+  return shown;
+}
+
+// The speed of everything together, from what was made since the last look.
+function measure(overview) {
+  const gone = before ? overview.now - before.now : 0;
+  const rate = gone > 0 ? Math.max(0, overview.made - before.made) / gone : 0;
+  before = overview;
   rates.push(rate);
   if (rates.length > POINTS) rates.shift();
+  return rate;
+}
+
+function chart() {
   const top = Math.max(1, ...rates);
   const points = rates.map((value, at) => {
     const x = 300 - (300 * (rates.length - 1 - at)) / (POINTS - 1);
-    return `${x},${58 - (56 * value) / top}`;
+    return `${x.toFixed(2)},${(59 - (57 * value) / top).toFixed(2)}`;
   });
   $("line").setAttribute("points", points.join(" "));
-  $("running-count").textContent = number(responses.length);
+  $("area").setAttribute("points", [...points, "300,60", `${points[0].split(",")[0]},60`].join(" "));
+  $("chart-top").textContent = `at most ${number(top)}`;
+  $("chart-span").textContent = `last ${number(rates.length)} s`;
+}
+
+function show(overview) {
+  const rate = measure(overview);
+  const responses = overview.running;
+  const queue = Object.entries(overview.queue);
+  document.body.classList.toggle("alone", !overview.everybody);
+  rows(
+    $("responses"),
+    responses.map((response) => [
+      far(short(response.id)),
+      who(response.principal),
+      response.model,
+      far(response.tier),
+      state(response.state),
+      n(about(response, response.tokens)),
+      n(about(response, response.tokens_a_second)),
+      far(moment(response.first_ms)),
+      n(number(response.seconds, 1)),
+    ]),
+    "nothing runs",
+  );
+  $("responses-more").hidden = !overview.more;
+  $("responses-more").textContent = `and ${number(overview.more)} more`;
+  rows($("queue"), queue.map(([tier, waiting]) => [tier, count(waiting)]), "no tiers");
+  rows(
+    $("meters"),
+    overview.meters.map((meter) => [
+      who(meter.principal),
+      meter.name,
+      far(length(meter.seconds)),
+      count(meter.used),
+      far(count(meter.reserved)),
+      count(meter.limit),
+      bar(meter),
+      far(n(left(meter.resets_in))),
+    ]),
+    "no plan or key has limits",
+  );
+  chart();
+  $("running-count").textContent = number(responses.length + overview.more);
   $("waiting-count").textContent = number(queue.reduce((sum, [, waiting]) => sum + waiting, 0));
   $("rate").textContent = number(rate);
-  $("rate-unit").textContent = `${made} a second`;
+  latest = overview;
+  ledger();
 }
+
+function ledger() {
+  const content = latest.ledger;
+  const since = { all: latest.since_start, models: [], principals: [] };
+  const sums = content?.[span] ?? since;
+  const all = sums.all;
+  const cached = all.input_tokens ? (all.cached_tokens ?? 0) / all.input_tokens : 0;
+  const priced = (content?.week?.all.cost ?? 0) > 0;
+  document.body.classList.toggle("free", !priced);
+  $("today-count").textContent = number((content?.today ?? since).all.requests);
+  figures($("ledger-all"), [
+    ["requests", number(all.requests)],
+    ["input tokens", number(all.input_tokens)],
+    ["of them cached", `${number(cached * 100)} %`],
+    ["output tokens", number(all.output_tokens)],
+    ...(priced ? [[`cost, ${content.currency}`, number(all.cost / 1e6, 4)]] : []),
+  ]);
+  const groups = (list) =>
+    list.map((each) => [
+      each.name,
+      count(each.requests),
+      count(each.input_tokens),
+      far(count(each.cached_tokens)),
+      count(each.output_tokens),
+      money(each.cost),
+    ]);
+  const nothing = content ? "nothing yet" : "not kept: this server has no ledger";
+  rows($("ledger-models"), groups(sums.models), nothing);
+  rows($("ledger-principals"), groups(sums.principals), nothing);
+  rows(
+    $("latest"),
+    (content?.latest ?? []).map((row) => [
+      new Date(row.ended).toLocaleTimeString("en", { hour12: false }),
+      far(short(row.response)),
+      who(row.principal),
+      row.model,
+      far(row.tier),
+      state(row.status),
+      far(count(row.input_tokens)),
+      far(count(row.cached_tokens)),
+      count(row.output_tokens),
+      far(moment(row.ttft_ms)),
+      n(row.tokens_a_second === null ? "–" : number(row.tokens_a_second)),
+      money(row.cost),
+    ]),
+    nothing,
+  );
+  $("ledger-note").textContent =
+    content?.fault ?? (content ? "Days are UTC; figures are at most some seconds old." : "Figures since the server started.");
+}
+
+for (const name of ["today", "week"])
+  $(`span-${name}`).addEventListener("click", () => {
+    span = name;
+    for (const each of ["today", "week"]) $(`span-${each}`).setAttribute("aria-pressed", String(each === name));
+    if (latest) ledger();
+  });
 
 async function models() {
   const list = await ask("/v1/models");
@@ -136,6 +253,8 @@ async function models() {
   );
 }
 
+let wake = () => {};
+
 async function watch() {
   let known = false;
   for (;;) {
@@ -144,11 +263,17 @@ async function watch() {
       known = true;
       show(await ask("/console/overview"));
       $("state").textContent = "live";
+      $("state").className = "";
     } catch (error) {
       known = false;
-      $("state").textContent = error.message;
+      before = null;
+      $("state").textContent = error instanceof TypeError ? "the server does not answer" : error.message;
+      $("state").className = $("key-form").hidden ? "broken" : "waits";
     }
-    await new Promise((resolve) => setTimeout(resolve, document.hidden ? 5000 : 1000));
+    await new Promise((resolve) => {
+      wake = resolve;
+      setTimeout(resolve, document.hidden ? 5000 : 1000);
+    });
   }
 }
 
@@ -156,153 +281,11 @@ $("key-form").addEventListener("submit", (event) => {
   event.preventDefault();
   sessionStorage.setItem("vivace-key", $("key").value);
   $("key").value = "";
+  wake();
+});
+$("forget").addEventListener("click", () => {
+  sessionStorage.removeItem("vivace-key");
+  location.reload();
 });
 
-// Lines of the answer against those of the file: what equals it, what is new, what is gone.
-function difference(before, after) {
-  let start = 0;
-  while (start < before.length && start < after.length && before[start] === after[start]) start += 1;
-  const old = before.slice(start, start + 1200);
-  const now = after.slice(start, start + 1200);
-  const width = now.length + 1;
-  const lengths = new Uint16Array((old.length + 1) * width);
-  for (let i = old.length - 1; i >= 0; i -= 1)
-    for (let j = now.length - 1; j >= 0; j -= 1)
-      lengths[i * width + j] =
-        old[i] === now[j]
-          ? lengths[(i + 1) * width + j + 1] + 1
-          : Math.max(lengths[(i + 1) * width + j], lengths[i * width + j + 1]);
-  const found = before.slice(0, start).map((line) => [" ", line]);
-  let i = 0;
-  let j = 0;
-  while (i < old.length || j < now.length) {
-    if (i < old.length && j < now.length && old[i] === now[j]) {
-      found.push([" ", old[i]]);
-      i += 1;
-      j += 1;
-    } else if (i < old.length && (j === now.length || lengths[(i + 1) * width + j] >= lengths[i * width + j + 1])) {
-      found.push(["-", old[i]]);
-      i += 1;
-    } else {
-      found.push(["+", now[j]]);
-      j += 1;
-    }
-  }
-  return found;
-}
-
-// While the answer grows, lines of the file that it has not reached are not gone: it has reached the last one that
-// it repeats, and one more for each line after that.
-function compare(before, after, whole) {
-  if (whole) return difference(before, after);
-  let old = 0;
-  let reached = 0;
-  for (const [mark] of difference(before, after)) {
-    if (mark !== "+") old += 1;
-    if (mark === " ") reached = old;
-    else if (mark === "+") reached += 1;
-  }
-  reached = Math.min(reached, before.length);
-  return [...difference(before.slice(0, reached), after), ...before.slice(reached).map((line) => ["~", line])];
-}
-
-const CLASSES = { "+": "plus", "-": "minus", "~": "later", " ": "same" };
-
-function draw(before, text, whole) {
-  let lines = text.split("\n");
-  if (/^```/.test(lines[0])) lines = lines.slice(1);
-  if (!whole) lines.pop();
-  const fence = lines.findIndex((line) => /^```\s*$/.test(line));
-  if (fence >= 0) lines = lines.slice(0, fence);
-  const old = before.replace(/\n$/, "").split("\n");
-  if (whole && lines.at(-1) === "") lines.pop();
-  $("diff").replaceChildren(
-    ...compare(old, lines, whole).map(([mark, line]) => {
-      const row = document.createElement("span");
-      row.className = CLASSES[mark];
-      row.textContent = `${mark === "~" ? " " : mark} ${line}`;
-      return row;
-    }),
-  );
-}
-
-async function* events(body) {
-  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    rest += value;
-    const parts = rest.split("\n\n");
-    rest = parts.pop();
-    for (const part of parts) {
-      const data = part.split("\n").find((line) => line.startsWith("data: "));
-      if (data) yield JSON.parse(data.slice(6));
-    }
-  }
-}
-
-async function edit() {
-  const before = $("file").value;
-  const begun = performance.now();
-  let text = "";
-  let first = 0;
-  let drawn = 0;
-  running = new AbortController();
-  $("go").disabled = true;
-  $("stop").disabled = false;
-  $("result").textContent = "waiting for the first token";
-  draw(before, "", false);
-  try {
-    const answer = await fetch("/v1/responses", {
-      method: "POST",
-      signal: running.signal,
-      headers: { "content-type": "application/json", ...headers() },
-      body: JSON.stringify({
-        model: $("model").value,
-        instructions: "You edit files. Answer with the whole new text of the file and nothing else.",
-        input: `${$("instruction").value}\n\nThe file:\n\n${before}`,
-        prediction: { type: "content", content: before },
-        temperature: 0,
-        stream: true,
-        store: false,
-      }),
-    });
-    if (!answer.ok) throw new Error((await answer.json()).error.message);
-    for await (const event of events(answer.body)) {
-      if (event.type === "response.output_text.delta") {
-        text += event.delta;
-        first ||= performance.now();
-        if (performance.now() - drawn > 60) {
-          draw(before, text, false);
-          drawn = performance.now();
-        }
-      } else if (event.type === "response.failed") {
-        throw new Error(event.response.error.message);
-      } else if (event.type === "response.completed" || event.type === "response.incomplete") {
-        const seconds = (performance.now() - (first || begun)) / 1000;
-        const tokens = event.response.usage.output_tokens;
-        const rate = seconds > 0 ? tokens / seconds : 0;
-        draw(before, text, event.type === "response.completed");
-        $("result").textContent =
-          `${tokens} tokens, first after ${number(first ? first - begun : 0)} ms, ${number(rate)} tokens a second` +
-          (event.type === "response.incomplete" ? `, cut off (${event.response.incomplete_details?.reason})` : "");
-      }
-    }
-  } catch (error) {
-    $("result").textContent = error.name === "AbortError" ? "stopped" : error.message;
-  } finally {
-    running = null;
-    $("go").disabled = false;
-    $("stop").disabled = true;
-  }
-}
-
-$("try").addEventListener("submit", (event) => {
-  event.preventDefault();
-  if (!running) edit();
-});
-$("stop").addEventListener("click", () => running?.abort());
-
-draw($("file").value, "", false);
 watch();
