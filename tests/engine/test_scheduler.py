@@ -4,6 +4,7 @@ every request gets exactly the tokens that it would get alone."""
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -289,3 +290,33 @@ def test_rows_of_a_lower_priority_hardly_lengthen_a_pass() -> None:
             cost = bench.scheduler.cost
             assert cost(bench.runner.widths[-1]) <= 1.2 * cost(len(own.tokens)) + 1e-6
     assert all(len(bench.tokens[number]) >= 10 for number in range(8)), "nobody starves"
+
+
+def test_a_prompt_of_higher_priority_is_read_at_full_speed_beside_those_who_decode_below() -> None:
+    bench = Bench(limits=Limits(slice_alone=64, slice_beside=16), blocks=200)
+    for number in range(2):
+        bench.add(Start(id=number, tokens=[number, 1, 2] * 5, max_tokens=100, reference=[3] * 100, priority=-1))
+    bench.step()
+    before = [len(bench.tokens[number]) for number in range(2)]
+    bench.add(Start(id=9, tokens=[9] * 256, max_tokens=1))
+    steps = 0
+    while 9 not in bench.finished:
+        bench.step()
+        steps += 1
+        own = next(part.span for part in bench.planned if part.sequence.request.id == 9)
+        cost = bench.scheduler.cost
+        assert cost(bench.runner.widths[-1]) <= 1.2 * cost(len(own.tokens)) + 1e-6
+    assert steps == 4, "as many passes as it would take alone"
+    assert sum(len(bench.tokens[number]) for number in range(2)) > sum(before), "nobody starves"
+
+
+@pytest.mark.parametrize(("attended", "widest"), [(3600.0, 20), (0.0, 64)])
+def test_the_background_works_in_short_passes_while_somebody_may_come(attended: float, widest: int) -> None:
+    bench = Bench(limits=Limits(slice_alone=64, slice_beside=64, background=10, attended=attended), blocks=200)
+    bench.add(Start(id=0, tokens=[1, 2, 3], max_tokens=2))
+    bench.run()
+    bench.add(Start(id=1, tokens=[4] * 128, max_tokens=40, reference=[3] * 100, priority=-1))
+    seen = len(bench.runner.widths)
+    bench.run()
+    found = max(bench.runner.widths[seen:])
+    assert found >= widest if attended == 0.0 else found <= widest

@@ -136,6 +136,8 @@ class EngineProcess:
                     case _:
                         raise EngineCrashed(await _ended(self._process))
         except BaseException:
+            if self._process is not None:  # nobody waits for it any more, and it would first load to the end
+                self._process.kill()
             await self._drop()
             raise
         self._reading = asyncio.create_task(self._read(reader))

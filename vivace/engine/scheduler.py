@@ -27,6 +27,11 @@ class Limits:
 
     slice_alone: int = 256
     slice_beside: int = 64
+    background: int = 48
+    """Rows of a pass that has nobody but the background in it (priority below 0), while somebody may come at any
+    moment: who comes waits for the pass that is on its way."""
+    attended: float = 30.0
+    """Seconds after the last request of another priority in which somebody may."""
     draft: int = 127
     running: int = 64
     patience: float = 1.1
@@ -58,6 +63,7 @@ class Scheduler:
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self._passes = 0
+        self._attended = 0.0
 
     def add(self, sequence: Sequence) -> Finish | None:
         """Queue a sequence; a :class:`Finish` back means that it can never run."""
@@ -68,6 +74,8 @@ class Scheduler:
         if len(sequence.tokens) >= self.memory.positions:
             return sequence.finish("error", f"KV memory holds {self.memory.positions} positions.")
         self.waiting.append(sequence)
+        if sequence.request.priority >= 0:
+            self._attended = time.monotonic()
         return None
 
     @property
@@ -85,10 +93,14 @@ class Scheduler:
         planned: list[Planned] = []
         above, below = self._ranks()
         slice_rows = self.limits.slice_beside if any(s.missing == 1 for s in above) else self.limits.slice_alone
-        rows = self._fill(above, slice_rows, self.limits.draft, self.limits.most_rows, planned)
+        draft_rows = self.limits.draft
+        if above and above[0].request.priority < 0 and time.monotonic() - self._attended < self.limits.attended:
+            slice_rows, draft_rows = min(slice_rows, self.limits.background), self.limits.background
+        rows = self._fill(above, slice_rows, draft_rows, self.limits.most_rows, planned)
         if below:
-            # Those below get what costs those above little time, the longest unserved first.
-            spare = max(1, min(self.cost.affordable(rows, self.limits.patience), self.limits.most_rows - rows))
+            # Those below get what costs those above little time, the longest unserved first, and the background least.
+            patience = self.limits.patience if any(s.request.priority >= 0 for s in below) else 1.0
+            spare = max(1, min(self.cost.affordable(rows, patience), self.limits.most_rows - rows))
             below.sort(key=lambda s: (-s.request.priority, s.served))
             self._fill(below, spare, spare, spare, planned)
         return planned
@@ -160,13 +172,13 @@ class Scheduler:
     def _ranks(self) -> tuple[list[Sequence], list[Sequence]]:
         """Who has a claim on the pass, decoding sequences first, and who must not lengthen it.
 
-        A sequence is below when somebody of a higher priority decodes.
+        A sequence is below when there is one of a higher priority, whether that decodes or reads its prompt.
         """
         leaders = [s for s in self.running if s.leader is None]
-        top = max((s.request.priority for s in leaders if s.missing == 1), default=None)
-        above = [s for s in leaders if top is None or s.request.priority >= top]
+        top = max((s.request.priority for s in leaders), default=0)
+        above = [s for s in leaders if s.request.priority == top]
         above.sort(key=lambda s: (s.missing > 1, *_rank(s)))
-        return above, [s for s in leaders if s not in above]
+        return above, [s for s in leaders if s.request.priority < top]
 
     def _fill(
         self, sequences: list[Sequence], slice_rows: int, draft_rows: int, limit: int, planned: list[Planned]

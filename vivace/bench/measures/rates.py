@@ -13,6 +13,7 @@ from vivace.errors import VivaceError
 
 DECODE_CONTEXT = 512
 DECODE_TOKENS = 96
+FREE_TOKENS = 192
 PREFILL_TOKENS = (1500, 6000)
 WIDTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 WIDTH_CONTEXT = 1000
@@ -79,6 +80,22 @@ async def draft(lab: Lab) -> list[Figure]:
             lab.figure("draft", "accepted share", "of the draft", shares, task=task.id),
             lab.figure("draft", "step", "ms", times, task=task.id),
         ]
+    return figures + await _nothing_to_copy(lab)
+
+
+async def _nothing_to_copy(lab: Lab) -> list[Figure]:
+    """Free text with the drafter at work against without it, in turns: seconds of the one over the other's."""
+    figures = []
+    for task in (task for task in lab.tasks if not task.edits):
+        question = question_of(lab.host, "", task.instruction, FREE_TOKENS)
+        ratios: list[float] = []
+        for sample in range(lab.samples + 1):
+            seconds = {}
+            for drafts in (True, False) if sample % 2 else (False, True):
+                seconds[drafts] = (await lab.ask(question.tokens, FREE_TOKENS, draft=drafts)).seconds
+            if sample:  # the first reads the prompt, which then lies in KV memory
+                ratios.append(seconds[True] / seconds[False])
+        figures.append(lab.figure("draft", "drafting against not", "times", ratios, task=task.id, tokens=FREE_TOKENS))
     return figures
 
 

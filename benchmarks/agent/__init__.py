@@ -1,0 +1,1 @@
+"""Measurements of the agent beyond its task sets."""
