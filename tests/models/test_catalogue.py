@@ -18,7 +18,9 @@ from vivace.errors import UsageError, VivaceError
 from vivace.models.catalogue import added_path, default_model, find_model, load_catalogue, shipped, to_toml
 from vivace.models.commands import models_app
 from vivace.models.gguf_file import open_gguf
+from vivace.models.progress import show_progress
 from vivace.models.pull import pull
+from vivace.models.sources import PullEvent
 from vivace.models.store import add, is_present, model_path, remove
 from vivace.settings import Settings
 
@@ -85,8 +87,13 @@ def test_add_a_file(model: Path, here: Settings) -> None:
     assert find_model("my-model", here) == info
     assert model_path(info, here) == pull(info, here) == model.resolve()
     assert is_present(info, here)
+    assert add(model, here) == add(model, here, name="my-model") == info  # the same file again changes nothing
+    assert add(model, here, name="second").path == info.path
+    other = model.parent / "elsewhere" / model.name
+    other.parent.mkdir()
+    other.write_bytes(model.read_bytes())
     with pytest.raises(UsageError, match="already the name of another"):
-        add(model, here)
+        add(other, here)
     with pytest.raises(UsageError, match="already the name of a model of the catalogue"):
         add(model, here, name="coder-0.5b")
     with pytest.raises(UsageError, match="cannot be the name"):
@@ -94,6 +101,8 @@ def test_add_a_file(model: Path, here: Settings) -> None:
     model.write_bytes(model.read_bytes() + b"x")
     with pytest.raises(VivaceError, match="is not the file"):
         model_path(info, here)
+    with pytest.raises(UsageError, match="already the name of another"):
+        add(model, here)  # it is another file now
     assert remove(info, here)
     assert model.exists()  # The user's own file is forgotten, not deleted.
     with pytest.raises(UsageError):
@@ -179,3 +188,12 @@ def test_the_commands_start_fast() -> None:
     code = "import vivace.models.commands, vivace.models.pull, vivace.models.tokenizer, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "gguf", "huggingface_hub", "tokenizers", "filelock"}.intersection(loaded)
+
+
+def test_progress_that_never_began_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    with show_progress("m") as report:
+        pass
+    assert capfd.readouterr() == ("", "")
+    with show_progress("m") as report:
+        report(PullEvent("source", "fetching m", "hub"))
+    assert capfd.readouterr() == ("", "fetching m\n")

@@ -15,10 +15,10 @@ from typing import Any
 from msgspec import Struct
 
 from vivace.dialects.families import Family
-from vivace.dialects.lark import lark_of, regex_of
+from vivace.dialects.lark import answer_lark, lark_of, regex_of
 from vivace.dialects.syntax import joined
 from vivace.dialects.tools import FlatTool, ToolTable, too_deep
-from vivace.protocol.options import JsonObjectFormat, JsonSchemaFormat, TextFormat
+from vivace.protocol.options import GrammarFormat, JsonObjectFormat, JsonSchemaFormat, TextFormat
 
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 LONGEST_SCHEMA = 128 * 1024
@@ -64,6 +64,8 @@ def _answer(family: Family, rules: GrammarRules, tools: ToolTable, form: TextFor
         whole = rules.rule(rules.json(form.schema))
     elif isinstance(form, JsonObjectFormat):
         whole = rules.rule(rules.json(_ANY_OBJECT))
+    elif isinstance(form, GrammarFormat):
+        whole = rules.rule(f"%lark {{\n{answer_lark(form.grammar)}\n}}")
     if not tools.tools:
         return whole
     syntax = family.syntax

@@ -14,6 +14,8 @@ from vivace.errors import UsageError
 
 LONGEST = 64 * 1024
 """Characters of one tool's grammar."""
+LONGEST_ANSWER = 240 * 1024
+"""Characters of the grammar of a text format; the engine takes a little more."""
 MOST_RULES = 500
 """llguidance follows rules on the stack, which a chain of some thousands overruns."""
 
@@ -35,21 +37,35 @@ def regex_of(tool: FlatTool) -> str:
     return regex
 
 
+def answer_lark(grammar: str) -> str:
+    """The Lark grammar of a whole answer, checked; it may list what may be copied, and so is longer than a tool's.
+
+    Raises :class:`UsageError`.
+    """
+    text = _PRIORITY.sub(r"\1\2", _TOKEN.sub(_without_comment, grammar))
+    if error := _fault(text, LONGEST_ANSWER):
+        raise _unusable(f"The grammar of the text format cannot be used: {error}", "text.format")
+    return text
+
+
 def _checked(tool: FlatTool, grammar: str) -> str:
+    if error := _fault(grammar, LONGEST):
+        raise _unusable(f"The grammar of the tool {tool.public_name!r} cannot be used: {error}", "tools")
+    return grammar
+
+
+def _fault(grammar: str, longest: int) -> str:
     from llguidance import LLMatcher
 
-    if len(grammar) > LONGEST or _TOKEN.sub("", grammar).count(":") > MOST_RULES:
-        error = f"{LONGEST} characters and {MOST_RULES} rules are the most."
-    else:
-        error = LLMatcher.validate_grammar(LLMatcher.grammar_from_lark(grammar))
-    if error and not error.startswith("WARNING"):
-        raise UsageError(
-            f"The grammar of the tool {tool.public_name!r} cannot be used: {error.strip()}",
-            hint="Lark and regexes without look-around, templates and %declare are understood.",
-            code="invalid_grammar",
-            param="tools",
-        )
-    return grammar
+    if len(grammar) > longest or _TOKEN.sub("", grammar).count(":") > MOST_RULES:
+        return f"{longest} characters and {MOST_RULES} rules are the most."
+    error = LLMatcher.validate_grammar(LLMatcher.grammar_from_lark(grammar))
+    return "" if error.startswith("WARNING") else error.strip()
+
+
+def _unusable(message: str, param: str) -> UsageError:
+    hint = "Lark and regexes without look-around, templates and %declare are understood."
+    return UsageError(message, hint=hint, code="invalid_grammar", param=param)
 
 
 def _without_comment(found: re.Match[str]) -> str:

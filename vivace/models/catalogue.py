@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from vivace.edit_dialect import edit_dialect
 from vivace.errors import UsageError, VivaceError, did_you_mean
 from vivace.settings import Settings
 
@@ -52,8 +53,8 @@ class ModelInfo:
     sha256: str = ""
     """Empty where it is not known: then the hub's own record says it when the file is pulled, and it is kept."""
 
-    dialect: str = "whole-file"
-    """How the model writes edits best."""
+    dialect: str = ""
+    """How the model writes edits best; where nothing is said, what its family and size tell."""
 
     lane: Lane = ""
     """The lane that uses it where the user names none."""
@@ -71,6 +72,10 @@ class ModelInfo:
 
     caution: str = ""
     """Why it is not recommended without being asked for."""
+
+    def __post_init__(self) -> None:
+        if not self.dialect:
+            object.__setattr__(self, "dialect", edit_dialect(self.name, self.parameters))
 
 
 def load_catalogue(settings: Settings) -> dict[str, ModelInfo]:

@@ -13,7 +13,9 @@ from vivace.settings import Settings
 if TYPE_CHECKING:
     from vivace.models.catalogue import ModelInfo
 
-models_app = typer.Typer(no_args_is_help=True, help="The model files: list, pull, find, remove and add them.")
+models_app = typer.Typer(
+    no_args_is_help=True, help="The model files: list, pull, add and remove them, or tell where one is."
+)
 
 Name = Annotated[str, typer.Argument(help="A name from 'vivace models list'.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
@@ -108,15 +110,18 @@ def add_model(
     as_json: AsJson = False,
 ) -> None:
     """Register a GGUF file or safetensors folder of your own, or download one from a hub repository."""
+    from vivace.models.catalogue import load_added
     from vivace.models.progress import show_progress
     from vivace.models.store import add
 
+    before = load_added(context.obj)
     with show_progress(name or Path(source).name) as report:
         info = add(source, context.obj, name, report)
     if as_json:
         print(json.dumps(_as_dict(info, context.obj), indent=2))
     else:
-        typer.echo(f"Added {info.name}: {info.architecture}, window {info.context_window:,}.", err=True)
+        what = "Already there as" if info.name in before else "Added"
+        typer.echo(f"{what} {info.name}: {info.architecture}, window {info.context_window:,}.", err=True)
 
 
 def _as_dict(info: ModelInfo, settings: Settings) -> dict[str, object]:

@@ -39,7 +39,8 @@ def show_progress(name: str) -> Iterator[Report]:
     try:
         yield report
     finally:
-        bars.stop()
+        if bars.live.is_started:  # stopping one that was never begun prints an empty line
+            bars.stop()
 
 
 def pull_shown(info: ModelInfo, settings: Settings) -> None:

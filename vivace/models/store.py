@@ -167,6 +167,8 @@ def add(
     text = str(path_or_repo)
     local = Path(path_or_repo).expanduser()
     if local.exists():
+        if (same := _added_before(local, name, settings)) is not None:
+            return same
         name = _free_name(name or (local.name if local.is_dir() else local.stem), settings)
         with open_model(local) as file:
             info = _describe(name, file)
@@ -189,6 +191,15 @@ def add(
     write_atomic(added_path(settings), to_toml(models).encode())
     mark_verified(info, settings)
     return info
+
+
+def _added_before(local: Path, name: str | None, settings: Settings) -> ModelInfo | None:
+    """The model that this very file was added as, under the name that is wished, where nothing of it has changed."""
+    for info in load_added(settings).values():
+        same = info.path == str(local.resolve()) and name in (None, info.name)
+        if same and is_present(info, settings) and _is_verified(recorded(info, settings), local, settings):
+            return info
+    return None
 
 
 def _add_from_hub(
