@@ -1,25 +1,29 @@
 """The command: composes the rooms. Each command does little more than hand its options to one of them.
 
-A person waits for ``edit``, so what it does not need is imported by whoever does: the groups of other commands are
-added by :func:`whole` (``app`` is that), settings are made where they are asked for.
+A person waits for ``edit`` and ``exec``, so what they do not need is imported by whoever does: the commands of the
+agent are added by :func:`_with_agent`, the groups of all others by :func:`whole` (``app`` is that), and settings are
+made where they are asked for.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from vivace import __version__
 from vivace.errors import VivaceError
 from vivace.ui.clock import process_started
-from vivace.ui.edit_command import INTERRUPTED, EditOptions, run_edit, split_arguments
+from vivace.ui.edit_command import EditOptions, run_edit, split_arguments
 
 if TYPE_CHECKING:
+    from vivace.backends.base import Watch
     from vivace.bench.host import Host
     from vivace.composing import ComposedGateway
     from vivace.models.catalogue import ModelInfo
@@ -28,19 +32,54 @@ if TYPE_CHECKING:
     from vivace.server.command import Choice, Composed
     from vivace.settings import Settings
 
+
+class _Root(TyperGroup):
+    """The group of all commands. What is wrong with an option is told in its own words, not as a validator's error."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
+
 _app = typer.Typer(
     name="vivace",
+    cls=_Root,
     no_args_is_help=False,
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Code edits at the speed of thought, from open models on your own machine.",
 )
+
+
+AGENT = ("exec", "acp", "undo", "redo", "checkpoints")
+"""The commands that :func:`_with_agent` adds."""
+
+
+def needed(arguments: Sequence[str]) -> typer.Typer:
+    """As much of the command line as these arguments ask for: the rest takes time to import."""
+    first = arguments[0] if arguments else ""
+    return _app if first == "edit" else _with_agent() if first in AGENT else whole()
+
+
+def _with_agent() -> typer.Typer:
+    """The command line with ``edit`` and the commands of the agent."""
+    if not any(command.name == AGENT[0] for command in _app.registered_commands):
+        from vivace.agent_commands import add_agent_commands
+        from vivace.ui.undo_commands import add_undo_commands
+
+        add_agent_commands(_app, _agent_service)
+        add_undo_commands(_app, lambda settings: settings.state_dir)
+    return _app
 
 
 def whole() -> typer.Typer:
     """The command line with every command."""
     if not _app.registered_groups:
-        from vivace.agent_commands import add_agent_commands
+        _with_agent()
         from vivace.bench.commands import bench_app
         from vivace.doctor import doctor
         from vivace.models.commands import models_app
@@ -52,7 +91,6 @@ def whole() -> typer.Typer:
         _app.add_typer(models_app, name="models")
         _app.add_typer(bench_app(_open_host), name="bench")
         _app.add_typer(keys_app(_keys_place), name="keys")
-        add_agent_commands(_app, _pull)
         _app.command()(serve_command(_compose_serve))
         _app.add_typer(service_app, name="service")
         _app.add_typer(plan_app(_open_machine, _model_file), name="plan")
@@ -112,10 +150,19 @@ def _root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
     resume: Annotated[str, typer.Option(help="Without a command: go on with this conversation.")] = "",
     server: Annotated[str, typer.Option(help="Without a command: use the vivace server at this address.")] = "",
+    role: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROLE=MODEL", help="Without a command: a model as planner, builder or reviewer."),
+    ] = None,
 ) -> None:
     if version:
         print(f"vivace {__version__}")
         raise typer.Exit
+    if any(name.upper().startswith("VIVACE_") for name in os.environ):
+        from vivace.settings import unknown_variables
+
+        for line in unknown_variables(os.environ):
+            _tell(line)
     if context.invoked_subcommand == "edit":
         return
     context.obj = _settings()
@@ -125,7 +172,7 @@ def _root(
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             print(context.get_help())
             raise typer.Exit(2)
-        raise typer.Exit(open_app(context.obj, resume, server, _pull))
+        raise typer.Exit(open_app(context.obj, resume, server, _agent_service, role or ()))
 
 
 @_app.command()
@@ -149,24 +196,37 @@ def edit(
         ),
     ] = None,
     candidates: Annotated[int, typer.Option(min=1, max=16, help="Attempts made at once; the best one is taken.")] = 1,
+    dialect: Annotated[
+        str,
+        typer.Option(
+            help="The form of the answer: whole-file, search-replace, line-anchors or apply-patch; "
+            "by default the one that the model writes best."
+        ),
+    ] = "",
 ) -> None:
     """Edit files by one instruction: show the diff, ask, write."""
     options = EditOptions(
-        model=model, yes=yes, dry_run=dry_run, json=as_json, seed=seed, temperature=temperature, candidates=candidates
+        model=model,
+        yes=yes,
+        dry_run=dry_run,
+        json=as_json,
+        seed=seed,
+        temperature=temperature,
+        candidates=candidates,
+        dialect=dialect,
     )
     paths, instruction = split_arguments(arguments)
-    raise typer.Exit(run_edit(_edit_service, paths, instruction, options, _settings, process_started()))
+    raise typer.Exit(run_edit(_edit_service, paths, instruction, options, _settings, process_started(), _known))
 
 
-def main() -> None:
-    """Entry point; errors that a user can understand are told in words, with their exit code."""
+def run() -> int:
+    """The command line; errors that a user can understand are told in words. Gives the exit code."""
     try:
-        (_app if sys.argv[1:2] == ["edit"] else whole())()
+        needed(sys.argv[1:])()
     except VivaceError as error:
         print(f"vivace: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        return error.exit_code
+    return 0
 
 
 def _settings() -> Settings:
@@ -175,22 +235,37 @@ def _settings() -> Settings:
     return Settings()
 
 
+def _known(model: str) -> None:
+    """Raises :class:`vivace.errors.UsageError` for what is no model's name."""
+    from vivace.models.catalogue import find_model
+
+    find_model(model, _settings())
+
+
 def _edit_service(settings: Callable[[], Settings]) -> EditService:
-    from vivace.resident import EditService
     from vivace.ui.loading import LoadingLine
 
-    return EditService(settings, _local_service, _pull_named, LoadingLine(), _tell)
+    return _service(settings, _tell, LoadingLine())
+
+
+def _agent_service(settings: Settings, tell: Callable[[str], None], watch: Watch) -> EditService:
+    return _service(lambda: settings, tell, watch)
+
+
+def _service(settings: Callable[[], Settings], tell: Callable[[str], None], watch: Watch) -> EditService:
+    """The resident service of this user, or one in this process where there is none."""
+    from vivace.resident import EditService
+
+    def local(settings: Settings) -> ComposedGateway:
+        from vivace.composing import compose_gateway
+
+        return compose_gateway(settings, database=False, pull=_pull, watch=watch)
+
+    return EditService(settings, local, _pull_named, watch, tell)
 
 
 def _tell(line: str) -> None:
     print(f"vivace: {line}", file=sys.stderr, flush=True)
-
-
-def _local_service(settings: Settings) -> ComposedGateway:
-    from vivace.composing import compose_gateway
-    from vivace.ui.loading import LoadingLine
-
-    return compose_gateway(settings, database=False, pull=_pull, watch=LoadingLine())
 
 
 def _pull_named(model: str, settings: Settings) -> None:

@@ -141,6 +141,9 @@ def test_json_has_what_a_program_wants() -> None:
         (("compare", "llama-3.1-8b@h100"), "two set-ups"),
         (("infer", "--devices", "many"), "neither a number nor a range"),
         (("show", "h10"), "h100"),
+        (("coder-0.5b", "--on", "this-machine"), "vivace plan calibrate"),
+        (("show", "this-machine"), "vivace plan calibrate"),
+        (("compare", "coder-0.5b@this-machine", "coder-0.5b@h100"), "vivace plan calibrate"),
         (("tier", "sol-fastest"), "sol-fast"),
         (("config.json", "--on", "h100"), "no file"),
     ],
@@ -149,6 +152,21 @@ def test_bad_input_is_told_in_words(arguments: tuple[str, ...], words: str) -> N
     found = run(*arguments)
     assert isinstance(found.exception, VivaceError), found.output
     assert words in str(found.exception)
+
+
+def test_figures_of_a_device_have_their_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    told = " ".join(run("show", "h100").stdout.split())
+    for words in ("value 80 GB", "value 3.35 TB/s", "value 989 Top/s", "value 700 W", "value 0.9 grade"):
+        assert words in told, words
+
+
+@pytest.mark.parametrize("words", [("models",), ("show", "h100"), ("validate",), ("devices",), ("infer",)])
+def test_no_line_is_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    told = run(*words).stdout
+    wide = [line for line in told.splitlines() if len(line) > 80 and line.startswith("  ")]
+    assert told and not wide, wide
 
 
 def test_a_miss_of_validation_is_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:

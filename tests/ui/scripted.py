@@ -108,6 +108,9 @@ class ScriptedTalk:
     def set_candidates(self, number: int) -> None:
         self.calls.append(("candidates", number))
 
+    def set_role(self, role: str, model: str) -> None:
+        self.calls.append(("role", role, model))
+
     async def undo(self) -> None:
         self.calls.append(("undo",))
 
@@ -189,6 +192,10 @@ class ScriptedHouse:
     @property
     def talk(self) -> ScriptedTalk:
         return self.talks[-1]
+
+    async def check(self, choice: Choice) -> None:
+        if choice.model == "unknown":
+            raise UsageError("There is no model 'unknown'", hint="Known: small, big.", code="model_not_found")
 
     def open(self, choice: Choice, listener: Listener) -> ScriptedTalk:
         if choice.conversation:

@@ -27,7 +27,7 @@ KEYS = {
     "files", "model", "prompt_tokens", "output_tokens", "ttft_s", "decode_tok_s", "draft_accepted", "seconds",
     "wall_seconds", "exit", "error",
 }  # fmt: skip
-FILE_KEYS = {"path", "changed", "diff", "lines_changed", "reason"}
+FILE_KEYS = {"path", "changed", "diff", "lines_changed", "reason", "asked", "rungs"}
 
 
 class Terminal(io.StringIO):
@@ -66,6 +66,46 @@ def test_success_writes_and_tells_what_was_measured(folder: Path, capsys: pytest
     last = out.strip().split("\n")[-1]
     for word in ("applied", "first token", "tok/s", "from the draft", "1 line changed", " s"):
         assert word in last
+
+
+def test_a_dialect_is_asked_for_and_its_rungs_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = Script("<<<<<<< SEARCH\n  return x\n=======\n  return x + 1\n>>>>>>> REPLACE\n")
+    code, _ = command(answer, yes=True, json=True, dialect="search-replace")
+    (file,) = said(capsys)["files"]
+    assert code == 0 and (folder / "a.py").read_text() == NEW
+    assert (file["asked"], file["rungs"]) == (["search-replace"], ["part of a line"])
+    assert file["reason"] == "found by part of a line"
+    code, service = command(answer, yes=True, json=True, dialect="xml")
+    assert code == 2 and "whole-file" in said(capsys)["error"]["hint"] and service.requests == []
+
+
+def test_a_file_that_is_not_there_comes_with_advice(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _ = command(Script.file(NEW), paths=("new.py",), yes=True)
+    told = capsys.readouterr().err
+    assert code == 2 and told.startswith("vivace: new.py: no such file\n") and "make an empty one first" in told
+    (folder / "new.py").touch()
+    assert command(Script.file(NEW), paths=("new.py",), yes=True)[0] == 0
+
+
+def test_files_and_model_are_looked_at_before_the_terminal(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+
+    def known(model: str) -> None:
+        if model != "m":
+            raise UsageError(f"There is no model {model!r}", code="model_not_found")
+
+    def told(path: str, model: str) -> str:
+        service = ScriptedService([])
+        chosen = EditOptions(model=model)
+        code = run_edit(lambda _: service, [path], "add one", chosen, Settings(), time.perf_counter(), known)
+        assert code == 2
+        return capsys.readouterr().err
+
+    assert "nothere.py: no such file" in told("nothere.py", "m")
+    assert "There is no model 'foo'" in told("a.py", "foo")
+    assert "there is no terminal to ask on" in told("a.py", "m")
 
 
 def test_a_dry_run_shows_the_diff_and_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,11 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.ui.scripted import Script, ScriptedHouse, ScriptedTalk
+from vivace import cli
 from vivace.agent.turns import events as ev
 from vivace.agent.turns.inbox import Letter
+from vivace.agent.turns.limits import Limits
 from vivace.errors import UsageError
+from vivace.ui import exec_command
 from vivace.ui.contract import Choice
 from vivace.ui.exec_command import ExecOptions, run_exec, task_of
 
@@ -72,6 +76,53 @@ def test_words_and_the_diff_go_to_the_pipe_and_progress_to_stderr(
     assert "done, 2.0 s, changed a.py, first token 250 ms, 321 tok/s\n" in err
 
 
+def test_a_worker_is_told_when_its_state_changes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    async def script(talk: ScriptedTalk, letters: list[Letter]) -> ev.TurnEnded | None:
+        for steps in range(9):
+            state: ev.WorkerState = "running" if steps else "waiting"
+            talk.emit(ev.WorkerChanged(worker="worker-1", task="tidy", model="small", state=state, steps=steps))
+        over = ev.WorkerChanged(worker="worker-1", task="tidy", model="small", state="done", steps=9, tokens=1200)
+        talk.emit(over)
+        return ev.TurnEnded(status="done", reason="", seconds=0.1)
+
+    run(tmp_path, script)
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("worker")]
+    assert lines == [
+        "worker worker-1 (small): waiting, tidy",
+        "worker worker-1 (small): running",
+        "worker worker-1 (small): done, 9 steps, 1,200 tokens, 0.0 s",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ([], {"limits": None, "roles": {}}),
+        (["--max-steps", "3", "--max-cost", "0.5"], {"limits": Limits(steps=3, cost=0.5)}),
+        (["--max-tokens", "9", "--max-seconds", "2"], {"limits": Limits(tokens=9, seconds=2.0)}),
+        (["--role", "planner=a", "--role", "reviewer=b"], {"roles": {"planner": "a", "reviewer": "b"}}),
+        (["--role", "boss=a"], None),
+        (["--role", "planner"], None),
+        (["--max-steps", "0"], None),
+    ],
+)
+def test_limits_and_roles_of_the_command(
+    monkeypatch: pytest.MonkeyPatch, options: list[str], wanted: dict[str, Any] | None
+) -> None:
+    asked: list[Choice] = []
+
+    def noted(house: object, task: str, choice: Choice, how: ExecOptions) -> int:
+        asked.append(choice)
+        return 0
+
+    monkeypatch.setattr(exec_command, "run_exec", noted)
+    app: Any = cli.app
+    result = CliRunner().invoke(app, ["exec", "do it", *options])
+    assert result.exit_code == (2 if wanted is None else 0), result.output
+    assert [getattr(asked[0], name) for name in wanted] == list(wanted.values()) if wanted else not asked
+    assert not any(choice.workers for choice in asked)  # nobody stays to accept what they make
+
+
 def test_files_that_the_task_names_go_along(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("one\n")
     _, house = run(tmp_path, edits)
@@ -84,11 +135,76 @@ def test_json_lines_hold_every_event(tmp_path: Path, capfd: pytest.CaptureFixtur
     lines = [json.loads(line) for line in out.splitlines()]
     assert code == 0 and err == ""
     assert lines[0] == {"type": "Opened", "conversation": house.talk.conversation.id}
-    assert lines[-1] == {"type": "Exited", "exit": 0}
+    assert lines[-1] == {"type": "Exited", "exit": 0, "undo": "vivace undo"}
     assert lines[-2]["type"] == "TurnEnded" and lines[-2]["changed"] == ["a.py"]
     kinds = [line["type"] for line in lines]
     assert kinds.count("Proposed") == 2 and kinds.count("Said") == 2
     assert next(line for line in lines if line["type"] == "Said")["text"] == "I change \x1b[31mit."
+
+
+REASON = "no file was named, and none is obvious from the message\nName the file."
+
+
+async def refused(talk: ScriptedTalk, letters: list[Letter]) -> ev.TurnEnded | None:
+    changed = ev.MessageChanged(number=1, text="go", verb="queue", state="failed", reason=REASON)
+    talk.emit(changed)
+    return ev.TurnEnded(status="failed", reason=REASON, seconds=0.5)
+
+
+def test_a_reason_is_told_once_and_ends_as_it_was_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, _ = run(tmp_path, refused)
+    out, err = capfd.readouterr()
+    assert (code, out) == (1, "")
+    assert err.splitlines()[1:] == [f"failed: {REASON.splitlines()[0]}", "Name the file.", "after 0.5 s"]
+
+
+def test_it_ends_with_the_way_back_where_something_changed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path, edits)
+    assert capfd.readouterr().err.endswith("\nundo: vivace undo\n")
+    run(tmp_path, ending("unchanged"))
+    assert "undo" not in capfd.readouterr().err
+    run(tmp_path, ending("done"), json=True)
+    assert json.loads(capfd.readouterr().out.splitlines()[-1]) == {"type": "Exited", "exit": 0, "undo": None}
+
+    async def commands(talk: ScriptedTalk, letters: list[Letter]) -> ev.TurnEnded | None:
+        talk.emit(ev.ToolEnded(call="c", ok=True, text="", seconds=0.1, changed=("b.py",)))
+        return ev.TurnEnded(status="stopped", reason="stopped by the user", seconds=0.1)
+
+    run(tmp_path, commands)
+    assert capfd.readouterr().err.endswith("\nundo: vivace undo\n")
+
+
+async def rounds(talk: ScriptedTalk, letters: list[Letter]) -> ev.TurnEnded | None:
+    for words, replaces in (("other.py", False), ("first", False), ("second", True), ("third", True)):
+        talk.emit(ev.Proposed(diff=f"{words}\n", paths=("a.py",), added=1, removed=1, replaces=replaces))
+        talk.emit(ev.Applied(paths=("a.py",)))
+    return ev.TurnEnded(status="done", reason="", seconds=0.1, changed=("a.py",))
+
+
+def test_a_pipe_gets_only_the_diffs_that_stand(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path, rounds)
+    assert capfd.readouterr().out == "other.py\nthird\n"
+
+
+def test_a_terminal_gets_each_diff_and_is_told_what_replaces_what(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    run(tmp_path, rounds)
+    out, err = capfd.readouterr()
+    assert out == "other.py\nfirst\nsecond\nthird\n"
+    assert err.count("the change before was taken back; this one stands in its place\n") == 2
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_an_unknown_model_is_found_before_a_conversation_is_made(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    house = ScriptedHouse(tmp_path / "sessions", edits)
+    code = run_exec(house, "go", Choice(root=tmp_path, model="unknown"), ExecOptions(json=as_json))
+    assert code == 2 and not house.talks and house.closed and not list(tmp_path.iterdir())
+    out, err = capfd.readouterr()
+    assert (json.loads(out.splitlines()[0])["code"] == "model_not_found") if as_json else ("no model" in err)
 
 
 def test_nobody_is_there_to_ask(tmp_path: Path) -> None:
@@ -136,6 +252,7 @@ import asyncio, sys
 from pathlib import Path
 from tests.ui.scripted import ScriptedHouse
 from vivace.agent.turns import events as ev
+from vivace.ui import exec_command
 from vivace.ui.contract import Choice
 from vivace.ui.exec_command import ExecOptions, run_exec
 
@@ -175,6 +292,19 @@ def test_ctrl_c_stops_within_100_ms(tmp_path: Path, number: signal.Signals) -> N
             assert took < 0.1 and "Said" not in kinds[kinds.index("TurnEnded") :]
         finally:
             process.kill()
+
+
+def test_ctrl_c_before_the_turn_has_begun_ends_it_too(tmp_path: Path) -> None:
+    class Waits(ScriptedHouse):
+        """Its turn never begins: the checkpoint before it takes long."""
+
+        def open(self, choice: Choice, listener: Any) -> ScriptedTalk:
+            talk = super().open(choice, listener)
+            talk.say = lambda *rest: os.kill(os.getpid(), signal.SIGINT)  # type: ignore[assignment, method-assign]
+            return talk
+
+    house = Waits(tmp_path / "sessions")
+    assert run_exec(house, "go", Choice(root=tmp_path), ExecOptions()) == 130 and house.closed
 
 
 def test_a_reader_that_goes_away_ends_it(tmp_path: Path) -> None:

@@ -20,12 +20,12 @@ from vivace.errors import VivaceError
 from vivace.plan.constants import Constants, constants
 from vivace.plan.device import Calibration, Device
 from vivace.plan.evidence import Figure, Grade
-from vivace.plan.library import Library
+from vivace.plan.library import THIS_MACHINE, Library
 from vivace.plan.model import Model
 from vivace.plan.setup import Setup, make_setup
 from vivace.plan.step import pass_time
 
-NAME = "this-machine"
+NAME = THIS_MACHINE
 CONTEXTS = (512, 2048, 6144)
 VERIFY_ROWS = 64
 SLICE = 256

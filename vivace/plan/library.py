@@ -16,6 +16,8 @@ from vivace.plan.evidence import Evidence, Figure
 from vivace.plan.model import Model
 
 DATA = Path(__file__).parent / "data"
+THIS_MACHINE = "this-machine"
+"""What 'vivace plan calibrate' calls the machine that it measured."""
 T = TypeVar("T", Device, Model, Calibration, Price)
 
 FOLDERS: dict[type, str] = {Device: "devices", Model: "models", Calibration: "calibrations", Price: "prices"}
@@ -46,7 +48,17 @@ class Library:
         return found
 
     def device(self, name: str) -> Device:
-        return self._find(Device, name)
+        try:
+            return self._find(Device, name)
+        except UsageError as error:
+            if name != THIS_MACHINE:
+                raise
+            raise UsageError(
+                "This machine is not calibrated yet.",
+                hint="Run 'vivace plan calibrate': it measures this machine and makes it a device.",
+                code="not_calibrated",
+                param=error.param,
+            ) from None
 
     def model(self, name: str) -> Model:
         return self._find(Model, name)

@@ -233,9 +233,21 @@ def figure_rows(entry: object, library: Library) -> Rows:
             rows.append([place, "", "", figure.grade, figure.date, where, figure.note])
         elif isinstance(figure, Figure):
             low, high = figure.span
-            span = f"{short(low)} to {short(high)}" if low < high else ""
-            rows.append([place, short(figure.value), span, figure.grade, figure.date, where, figure.note])
+            unit = UNITS.get(place.split(".")[0], "") if isinstance(entry, Device) else ""
+            span = f"{sized(low, unit)} to {sized(high, unit)}" if low < high else ""
+            rows.append([place, sized(figure.value, unit), span, figure.grade, figure.date, where, figure.note])
     return rows
+
+
+UNITS = {"memory": "B", "bandwidth": "B/s", "link": "B/s", "compute": "op/s", "power": "W"}
+"""Of the figures of a device, by the first part of their name; the others have none."""
+
+
+def sized(value: float, unit: str) -> str:
+    """A figure with its unit, if it has one: 80 GB, 3.35 TB/s, 700 W."""
+    text = short(value)
+    digits = text.rstrip("PTBMk")
+    return f"{digits} {text[len(digits) :].replace('B', 'G')}{unit}" if unit else text
 
 
 def shape_rows(model: Model) -> Rows:

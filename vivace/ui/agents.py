@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from vivace.agent.sessions.conversation import Conversation
 from vivace.agent.sessions.listing import Summary, conversations, conversations_folder, find
+from vivace.agent.turns.events import Noted
 from vivace.protocol.contracts import Service
 from vivace.ui.contract import Choice, Listener
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 class Agents:
     """A :class:`vivace.ui.contract.House`. ``make`` is called for the first conversation only.
 
-    ``deep_model`` is the model of deep turns where that is another one; ``models`` names those that can be asked.
+    ``deep_model`` is the model of deep turns where that is another one; ``models`` names those that can be asked, and
+    ``known`` raises for one that cannot be. Without it the service is asked, which may have to load it.
     """
 
     def __init__(
@@ -29,30 +31,50 @@ class Agents:
         *,
         deep_model: str = "",
         models: Callable[[], Sequence[str]] = tuple,
+        known: Callable[[str], None] | None = None,
     ) -> None:
         self._make = make
         self._options = options
         self._deep_model = deep_model
         self._models = models
+        self._known = known
         self._service: Service | None = None
+        self._listener: Listener | None = None
+
+    async def check(self, choice: Choice) -> None:
+        """Raises :class:`vivace.errors.VivaceError` for a model that cannot be asked, before anything is made."""
+        for model in dict.fromkeys([choice.model, *choice.roles.values()]):
+            if self._known is not None:
+                self._known(model)
+            else:
+                await self._open().open(model)
+
+    def tell(self, text: str) -> None:
+        """What the user should know of the service, said in the conversation that was opened last."""
+        if self._listener is not None:
+            self._listener(Noted(text=text, level="warning"))
 
     def open(self, choice: Choice, listener: Listener) -> Agent:
         import msgspec
 
         from vivace.agent.turns.agent import Agent
 
-        if self._service is None:
-            self._service = self._make()
+        service = self._open()
+        self._listener = listener
         options = msgspec.structs.replace(
             self._options,
             approvals=choice.approvals,
             propose=choice.propose,
             candidates=self._options.candidates if choice.candidates is None else choice.candidates,
+            roles={**self._options.roles, **choice.roles},
+            limits=self._options.limits if choice.limits is None else choice.limits,
+            mcp_servers=choice.mcp_servers,
+            max_workers=self._options.max_workers if choice.workers else 0,
         )
         if choice.conversation:
             return Agent.open(
                 choice.conversation,
-                self._service,
+                service,
                 choice.root,
                 model=choice.model,
                 deep_model=self._deep_model,
@@ -61,7 +83,7 @@ class Agents:
                 on_event=listener,
             )
         return Agent(
-            self._service,
+            service,
             choice.root,
             model=choice.model,
             deep_model=self._deep_model,
@@ -82,6 +104,11 @@ class Agents:
     async def close(self) -> None:
         if self._service is not None:
             await self._service.close()
+
+    def _open(self) -> Service:
+        if self._service is None:
+            self._service = self._make()
+        return self._service
 
     def _folder(self, root: Path) -> Path:
         return conversations_folder(root.resolve(), self._options.state_dir)

@@ -12,9 +12,11 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
+from vivace.agent.mcp.config import ServerConfig
 from vivace.agent.sessions.conversation import Conversation
 from vivace.agent.sessions.listing import Summary
 from vivace.agent.turns.events import Event, Mode
+from vivace.agent.turns.limits import Limits
 
 Say = Literal["send", "steer", "queue"]
 Approving = Literal["ask", "auto", "full"]
@@ -27,7 +29,9 @@ class Choice(Struct, frozen=True, kw_only=True):
     """What a conversation is opened with.
 
     ``conversation`` is the id of one to go on with, "" for a new one; ``candidates`` None leaves their number to the
-    agent. ``propose``: edits wait for a yes.
+    agent. ``propose``: edits wait for a yes. ``roles`` names the models of a planner, a builder, a reviewer. ``limits``
+    None leaves those of a turn to the agent. ``workers``: somebody stays to accept what background workers make.
+    ``mcp_servers`` are for this conversation alone.
     """
 
     root: Path
@@ -37,6 +41,10 @@ class Choice(Struct, frozen=True, kw_only=True):
     conversation: str = ""
     approvals: Approving = "auto"
     propose: bool = False
+    roles: dict[str, str] = {}
+    limits: Limits | None = None
+    workers: bool = True
+    mcp_servers: tuple[ServerConfig, ...] = ()
 
 
 class Letters(Protocol):
@@ -96,6 +104,10 @@ class Talk(Protocol):
 
     def set_candidates(self, number: int) -> None: ...
 
+    def set_role(self, role: str, model: str) -> None:
+        """An empty model takes the role away."""
+        ...
+
     async def undo(self) -> Any: ...
 
     async def redo(self) -> Any: ...
@@ -123,6 +135,10 @@ class Talk(Protocol):
 
 class House(Protocol):
     """Where conversations are opened; one per process."""
+
+    async def check(self, choice: Choice) -> None:
+        """Raises :class:`vivace.errors.VivaceError` for a model that cannot be asked."""
+        ...
 
     def open(self, choice: Choice, listener: Listener) -> Talk:
         """Make a conversation, or go on with one; it begins with :meth:`Talk.begin`."""

@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from vivace.agent.edit import apply, edit, read_sources
+from vivace.agent.edit import apply, read_sources
 from vivace.agent.result import EditEvent, EditRequest, EditResult
-from vivace.agent.workspace import interrupts_held
+from vivace.agent.turns.race import edit_in_race
+from vivace.agent.workspace import SourceFile, interrupts_held
 from vivace.errors import UsageError, VivaceError
 from vivace.protocol.contracts import Service
 from vivace.ui.jsonout import report
@@ -38,6 +39,7 @@ class EditOptions:
     seed: int = 0
     temperature: float | None = None
     candidates: int = 1
+    dialect: str = ""
 
 
 @dataclass
@@ -70,15 +72,17 @@ def run_edit(
     options: EditOptions,
     settings: S,
     process_started: float,
+    known: Callable[[str], object] = lambda model: None,
 ) -> int:
     """Run the command and return its exit code; nothing escapes but defects.
 
     ``process_started`` is on the clock of ``time.perf_counter`` (:func:`vivace.ui.clock.process_started`). The service
-    is made only after the files and options were found good.
+    is made only after the files and options were found good; ``known`` raises for the name of a model that is none,
+    where the service will not be asked.
     """
     course = _Course(list(paths))
     try:
-        code = _run(course, service_factory, paths, instruction, options, settings)
+        code = _run(course, service_factory, paths, instruction, options, settings, known)
     except VivaceError as error:
         course.error, code = error, error.exit_code
     except (KeyboardInterrupt, asyncio.CancelledError):
@@ -107,16 +111,26 @@ def _run(
     instruction: str,
     options: EditOptions,
     settings: S,
+    known: Callable[[str], object],
 ) -> int:
     if options.yes and options.dry_run:
         raise UsageError("--yes and --dry-run exclude each other", param="yes")
+    request = EditRequest(
+        paths,
+        instruction,
+        options.model,
+        options.seed,
+        options.temperature,
+        options.candidates,
+        dialect=options.dialect,
+    )
+    sources = _sources(request)
+    course.names = [source.name for source in sources]
     asks = not (options.yes or options.dry_run)
     if asks and (options.json or not sys.stdin.isatty()):
+        known(options.model)
         why = "--json never asks" if options.json else "there is no terminal to ask on"
         raise UsageError(f"{why}: add --yes to apply the edit or --dry-run to see it only", param="yes")
-    request = EditRequest(paths, instruction, options.model, options.seed, options.temperature, options.candidates)
-    sources = read_sources(request)
-    course.names = [source.name for source in sources]
     if not instruction.strip():
         course.ending = "no change (the instruction is empty)"
         return NO_CHANGE
@@ -124,11 +138,21 @@ def _run(
     listener: Callable[[EditEvent], None] = (lambda _: None) if options.json else course.face
     with asyncio.Runner() as runner:
         try:
-            course.result = result = runner.run(edit(service, request, sources, listener))
+            course.result = result = runner.run(edit_in_race(service, request, sources, listener))
             return _decide(course, result, options)
         finally:
             course.face.pause()
             runner.run(service.close())
+
+
+def _sources(request: EditRequest) -> list[SourceFile]:
+    """The files, with advice where one is not there."""
+    try:
+        return read_sources(request)
+    except UsageError as error:
+        if error.code == "file_not_found" and not error.hint:
+            error.hint = "vivace edit changes files that are there; make an empty one first to have it filled."
+        raise
 
 
 def _decide(course: _Course, result: EditResult, options: EditOptions) -> int:

@@ -64,6 +64,7 @@ def run_exec(house: House, argument: str, choice: Choice, options: ExecOptions) 
 
 async def _run(house: House, task: str, choice: Choice, face: JsonFace | PipeFace) -> int:
     try:
+        await house.check(choice)
         return await _turn(house, task, choice, face)
     finally:
         await house.close()
@@ -89,7 +90,7 @@ async def _turn(house: House, task: str, choice: Choice, face: JsonFace | PipeFa
     await talk.begin()
     try:
         face.opened(talk.conversation.id)
-        with _stops(talk):
+        with _stops(talk, ended):
             talk.say(task, "send", mentioned(task, choice.root))
             return CODES[(await ended).status]
     finally:
@@ -105,15 +106,20 @@ def _answer(talk: Talk, asked: ev.Asked) -> None:
 
 
 @contextlib.contextmanager
-def _stops(talk: Talk) -> Iterator[None]:
+def _stops(talk: Talk, ended: asyncio.Future[ev.TurnEnded]) -> Iterator[None]:
     """The first Ctrl-C ends the turn and the second the process; so does a request to terminate."""
     loop = asyncio.get_running_loop()
-    stopping: list[asyncio.Task[list[str]]] = []
+    stopping: list[asyncio.Task[None]] = []
+
+    async def end() -> None:
+        await talk.stop()
+        if not ended.done():  # a turn that had not begun has no end of its own
+            ended.set_result(ev.TurnEnded(status="stopped", reason="", seconds=0.0))
 
     def stop() -> None:
         if stopping:
             os._exit(INTERRUPTED)
-        stopping.append(loop.create_task(talk.stop()))
+        stopping.append(loop.create_task(end()))
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)

@@ -14,7 +14,7 @@ def figures(meters: Meters) -> list[str]:
         told.append(f"{meters.tokens_per_second:,.0f} tok/s")
     if meters.copied is not None:
         told.append(f"{meters.copied:.0%} copied")
-    if meters.cost is not None:
+    if meters.cost:
         told.append(f"cost {meters.cost:.4f}")
     return told
 

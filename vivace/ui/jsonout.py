@@ -15,7 +15,10 @@ def report(
     """One line of JSON.
 
     ``files`` has one entry each: ``path``, ``changed`` (on disk, or would be without ``--dry-run``), ``diff``
-    (also of what was not written), ``lines_changed``, ``reason``. Speeds that were not measured are ``null``; ``error``
+    (also of what was not written), ``lines_changed``, ``reason``, ``asked`` (what was asked for, round by round: a
+    dialect, ``whole function``, ``whole file``), ``rungs`` (how each hunk was found: ``exact``, ``part of a line``,
+    ``trailing space``, ``indentation``, ``punctuation``, ``anchor``, ``end of file``; empty where the code was written
+    anew). Speeds that were not measured are ``null``; ``error``
     is ``null`` or has ``code``, ``message``, ``hint`` and ``param``.
     """
     outcomes = {file.source.name: file for file in result.files} if result else {}
@@ -31,6 +34,8 @@ def report(
                 "diff": patch.diff if patch else "",
                 "lines_changed": patch.lines_changed if patch else 0,
                 "reason": reason,
+                "asked": outcome.asked if outcome else [],
+                "rungs": list(outcome.rungs) if outcome else [],
             }
         )
     told: dict[str, Any] = {

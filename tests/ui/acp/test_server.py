@@ -198,7 +198,7 @@ def test_a_proposal_that_is_declined_fails_its_tool_call(tmp_path: Path) -> None
     async def body(client: ClientSideConnection, editor: Editor, house: ScriptedHouse) -> None:
         session = await client.new_session(cwd=str(tmp_path))
         response = await client.prompt(session_id=session.session_id, prompt=[text_block("mend")])
-        assert response.field_meta["vivace"]["reason"] == "declined (n)"
+        assert response.field_meta is not None and response.field_meta["vivace"]["reason"] == "declined (n)"
         assert editor.asked[0][0].tool_call_id == "edit-1"
         assert editor.updates[-1].status == "failed"
 
@@ -254,7 +254,10 @@ def test_modes_models_and_commands(tmp_path: Path) -> None:
         await client.prompt(session_id=name, prompt=[text_block("/undo")])
         await client.ext_method("vivace/redo", {"sessionId": name})
         await client.prompt(session_id=name, prompt=[text_block("/goto 3")])
-        assert house.talk.calls == [("undo",), ("redo",), ("go_to", 3)]
+        await client.prompt(session_id=name, prompt=[text_block("/role planner = big")])
+        await client.prompt(session_id=name, prompt=[text_block("/role planner")])
+        roles = [("role", "planner", "big"), ("role", "planner", "")]
+        assert house.talk.calls == [("undo",), ("redo",), ("go_to", 3), *roles]
         with pytest.raises(RequestError, match="goto NUMBER"):
             await client.prompt(session_id=name, prompt=[text_block("/goto")])
 

@@ -83,6 +83,7 @@ def play(
         house = ScriptedHouse(folder / "sessions", script)
         app = VivaceApp(house, Choice(root=root, model="small", conversation=conversation), light=light)
         app.animation_level = "none"
+        app.bar.clock = lambda: 0.0
         async with app.run_test(size=size) as pilot:
             stage = Stage(app, pilot, house)
             await stage.until(lambda: app.talk is not None)

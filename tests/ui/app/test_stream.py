@@ -22,10 +22,24 @@ from tests.ui.scripted import ScriptedHouse
 from vivace.agent.turns import events as ev
 from vivace.ui.app.app import VivaceApp
 from vivace.ui.app.blocks.answer import Answer
+from vivace.ui.app.blocks.diff import LiveEdit
 from vivace.ui.contract import Choice
 
 folder, seconds, kind = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
-told = {}
+told, rest, lines, apps, edits = {}, [], [], [], []
+
+def told_by(text):
+    # What the agent tells of a piece: what it says, or of a file that it rewrites each line that is whole.
+    if kind != "diff":
+        return [ev.Said(text=text)]
+    if "\\n" not in text:
+        rest.append(text)
+        return []
+    line, rows = "".join(rest) + text.rstrip("\\n"), len(lines)
+    rest.clear()
+    made = [" " + line] if rows % 4 else ["-" + line, "+" + line.upper()]
+    lines.extend(made)
+    return [ev.Editing(path="pkg/module.py", lines=tuple(made))]
 
 def piece(n):
     if kind == "code" and n == 0:
@@ -37,9 +51,12 @@ async def stream(talk, letters):
     while (gone := time.monotonic() - began) < seconds:
         while len(sent) < gone * 1000:
             sent.append(piece(len(sent)))
-            talk.emit(ev.Said(text=sent[-1]))
+            for event in told_by(sent[-1]):
+                talk.emit(event)
         await asyncio.sleep(0.005)
     told.update(share=(time.process_time() - used) / (time.monotonic() - began), tokens=len(sent), text="".join(sent))
+    await asyncio.sleep(0.2)
+    edits.extend(block for block in apps[0].transcript.blocks if isinstance(block, LiveEdit))
 
 async def main():
     app = VivaceApp(ScriptedHouse(folder, stream), Choice(root=folder, model="m"))
@@ -52,13 +69,18 @@ async def main():
             await asyncio.sleep(0.05)
         await asyncio.sleep(0.3)
         said = "".join(block.plain() for block in app.transcript.blocks if isinstance(block, Answer))
-        told["whole"] = said == told.pop("text")
+        whole = told.pop("text")
+        if kind == "diff":
+            whole = [line for line in lines if line[0] != " "], sum(line[0] != "-" for line in lines)
+            said = [line for line in edits[0].plain().split("\\n") if line[0] != " "], edits[0].lines
+        told["whole"] = said == whole
         told["at_end"] = app.transcript.is_vertical_scroll_end
         (folder / "told.json").write_text(json.dumps(told))
         await app.talk.close()
-        app.exit("")
 
+    apps.append(app)
     driving = asyncio.create_task(drive())
+    driving.add_done_callback(lambda task: app.exit(""))
     await app.run_async()
     await driving
 
@@ -89,7 +111,7 @@ def measure(folder: Path, seconds: float, kind: str) -> dict[str, float]:
     return told
 
 
-@pytest.mark.parametrize("kind", ["text", "code"])
+@pytest.mark.parametrize("kind", ["text", "code", "diff"])
 def test_no_text_is_dropped_at_1000_tokens_a_second(tmp_path: Path, kind: str) -> None:
     told = measure(tmp_path, 2.0, kind)
     assert told["whole"] and told["at_end"] and told["tokens"] >= 1900
@@ -97,7 +119,7 @@ def test_no_text_is_dropped_at_1000_tokens_a_second(tmp_path: Path, kind: str) -
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("kind", ["text", "code"])
+@pytest.mark.parametrize("kind", ["text", "code", "diff"])
 def test_1000_tokens_a_second_take_a_quarter_of_a_core_at_most(tmp_path: Path, kind: str) -> None:
     told = measure(tmp_path, 10.0, kind)
     assert told["whole"] and told["at_end"] and told["tokens"] >= 9900

@@ -13,6 +13,7 @@ COMMANDS = (
     Command("goto", "files and conversation to a checkpoint", "NUMBER"),
     Command("compact", "shorten what the model remembers, keep the facts"),
     Command("candidates", "how many answers race for an edit", "N"),
+    Command("role", "which model plans, builds or reviews in deep turns; without a model nobody does", "ROLE=MODEL"),
     Command("background", "let a worker do something on the side", "TASK"),
     Command("accept", "take over what a worker made", "WORKER"),
 )
@@ -49,6 +50,10 @@ async def run_command(talk: Talk, text: str) -> str | None:
         case "candidates":
             talk.set_candidates(int(argument))
             return f"From the next turn on: {argument}."
+        case "role":
+            role, _, model = argument.partition("=")
+            talk.set_role(role.strip(), model.strip())
+            return f"From the next turn on: {role.strip()} is {model.strip() or 'nobody'}."
         case "background":
             return f"Worker {await talk.background(argument)} works on it."
         case _:

@@ -24,6 +24,7 @@ from acp.schema import (
     InitializeResponse,
     ListSessionsResponse,
     LoadSessionResponse,
+    McpCapabilities,
     NewSessionResponse,
     PromptCapabilities,
     PromptResponse,
@@ -44,10 +45,11 @@ from acp.schema import (
 )
 
 from vivace import __version__
-from vivace.agent.turns.events import Mode
+from vivace.agent.turns.events import Mode, Noted
 from vivace.errors import UsageError, VivaceError
 from vivace.ui.acp import prompts
 from vivace.ui.acp.commands import COMMANDS, run_command
+from vivace.ui.acp.mcp_servers import servers_of
 from vivace.ui.acp.session import Session
 from vivace.ui.contract import MODES, Choice, House
 
@@ -56,6 +58,8 @@ ABOUT: dict[Mode, str] = {
     "fast": "One call, one minimal diff, no exploration.",
     "deep": "Plans, reads, edits, runs commands and tests, looks at results.",
 }
+Brought = Sequence[Any] | None
+"""MCP servers of the editor."""
 EXTENSIONS = ("vivace/steer", "vivace/queue", "vivace/undo", "vivace/redo")
 
 
@@ -84,6 +88,7 @@ class Server:
             agent_info=Implementation(name="vivace", title="vivace", version=__version__),
             agent_capabilities=AgentCapabilities(
                 load_session=True,
+                mcp_capabilities=McpCapabilities(http=True, sse=False),
                 prompt_capabilities=PromptCapabilities(embedded_context=True, image=False, audio=False),
                 session_capabilities=SessionCapabilities(
                     list=SessionListCapabilities(),
@@ -96,26 +101,32 @@ class Server:
             auth_methods=[],
         )
 
-    async def new_session(self, cwd: str, **_: Any) -> NewSessionResponse:
-        session = await self._open(cwd, "")
+    async def new_session(self, cwd: str, mcp_servers: Brought = None, **_: Any) -> NewSessionResponse:
+        session = await self._open(cwd, "", mcp_servers)
         return NewSessionResponse(
             session_id=session.name, modes=self._mode_state(session.name), config_options=self._config(session.name)
         )
 
-    async def load_session(self, cwd: str, session_id: str, **_: Any) -> LoadSessionResponse:
-        session = await self._open(cwd, session_id)
+    async def load_session(
+        self, cwd: str, session_id: str, mcp_servers: Brought = None, **_: Any
+    ) -> LoadSessionResponse:
+        session = await self._open(cwd, session_id, mcp_servers)
         await session.replay()
         return LoadSessionResponse(modes=self._mode_state(session.name), config_options=self._config(session.name))
 
-    async def resume_session(self, session_id: str, cwd: str, **_: Any) -> ResumeSessionResponse:
-        session = await self._open(cwd, session_id)
+    async def resume_session(
+        self, session_id: str, cwd: str, mcp_servers: Brought = None, **_: Any
+    ) -> ResumeSessionResponse:
+        session = await self._open(cwd, session_id, mcp_servers)
         return ResumeSessionResponse(modes=self._mode_state(session.name), config_options=self._config(session.name))
 
-    async def fork_session(self, session_id: str, cwd: str, **_: Any) -> ForkSessionResponse:
+    async def fork_session(
+        self, session_id: str, cwd: str, mcp_servers: Brought = None, **_: Any
+    ) -> ForkSessionResponse:
         with _told():
             copy = self.house.read(_folder(cwd), session_id).fork()
         copy.close()
-        session = await self._open(cwd, copy.id)
+        session = await self._open(cwd, copy.id, mcp_servers)
         return ForkSessionResponse(
             session_id=session.name, modes=self._mode_state(session.name), config_options=self._config(session.name)
         )
@@ -191,13 +202,14 @@ class Server:
     async def authenticate(self, method_id: str, **_: Any) -> None:
         raise RequestError.invalid_params({"methodId": method_id, "known": []})
 
-    async def _open(self, cwd: str, name: str) -> Session:
+    async def _open(self, cwd: str, name: str, brought: Brought) -> Session:
         assert self._client is not None
         root = _folder(cwd)
         if name in self.sessions:
             await self.close_session(name)
         session = Session(name, root, self._client)
-        choice = msgspec.structs.replace(self.choice, root=root, conversation=name)
+        servers, faults = servers_of(brought, root)
+        choice = msgspec.structs.replace(self.choice, root=root, conversation=name, mcp_servers=servers)
         try:
             with _told():
                 session.talk = self.house.open(choice, session.listen)
@@ -207,11 +219,14 @@ class Server:
             raise
         session.name = session.talk.conversation.id
         self.sessions[session.name] = session
+        for fault in faults:
+            session.listen(Noted(text=fault, level="warning"))
         asyncio.get_running_loop().call_soon(self._offer, session)
         return session
 
     def _offer(self, session: Session) -> None:
-        """The slash commands, told once the editor knows the session."""
+        """The slash commands and what happened on the way, told once the editor knows the session."""
+        session.known.set()
         commands = [
             AvailableCommand(
                 name=command.name,

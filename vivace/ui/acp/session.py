@@ -35,6 +35,8 @@ class Session:
         self.talk: Talk | None = None
         self.updates = Updates(root)
         self.running = ""
+        self.known = asyncio.Event()
+        """The editor has been told of the session: updates of one that it does not know would be lost."""
         self._events: asyncio.Queue[ev.Event] = asyncio.Queue()
         self._sender = asyncio.create_task(self._send())
         self._prompts: dict[int, asyncio.Future[PromptResponse]] = {}
@@ -86,6 +88,7 @@ class Session:
         return self.talk
 
     async def _send(self) -> None:
+        await self.known.wait()
         while True:
             events = [await self._events.get()]
             while not self._events.empty():

@@ -161,7 +161,12 @@ class Updates:
             self._workers.add(call)
             yield acp.start_tool_call(call, f"Worker {event.worker}: {event.task}", kind="other", status=status)
             return
-        told = f"{event.state}, {event.steps} steps, {event.tokens:,} tokens, {event.seconds:.0f} s. {event.note}"
+        used = [
+            _used(event.steps, event.most_steps, "steps"),
+            _used(event.tokens, event.most_tokens, "tokens"),
+            _used(round(event.seconds), event.most_seconds, "s"),
+        ]
+        told = f"{event.state}, {', '.join(used)}. {event.note}"
         yield acp.update_tool_call(call, status=status, content=[acp.tool_content(acp.text_block(told.strip()))])
 
     def _begin_edit(self, paths: tuple[str, ...]) -> Any:
@@ -173,6 +178,10 @@ class Updates:
 
     def _places(self, paths: tuple[str, ...]) -> list[ToolCallLocation]:
         return [ToolCallLocation(path=str(self.root / path)) for path in paths]
+
+
+def _used(amount: int, most: float | None, what: str) -> str:
+    return f"{amount:,} {what}" if most is None else f"{amount:,} of {most:,.0f} {what}"
 
 
 def hunks(diff: str, root: Path) -> Iterator[tuple[str, str, str | None]]:

@@ -8,19 +8,20 @@ from collections.abc import Coroutine, Iterable
 from functools import partial
 from typing import Any, ClassVar
 
-from textual import work
+from textual import events
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
-from textual.containers import Container
 from textual.screen import Screen
 from textual.timer import Timer
 
 from vivace.agent.turns import events as ev
 from vivace.errors import VivaceError
-from vivace.ui.app.commands import COMMANDS, fitting, is_command
+from vivace.ui.app.blocks.welcome import Welcome
+from vivace.ui.app.commands import COMMANDS, is_command
+from vivace.ui.app.completer import Completer
 from vivace.ui.app.deeds import Deeds
+from vivace.ui.app.frugal import Ground, Middle
 from vivace.ui.app.look import DARK, LIGHT
-from vivace.ui.app.mentions import Files
 from vivace.ui.app.pump import Pump
 from vivace.ui.app.scribe import Scribe
 from vivace.ui.app.transcript import Transcript
@@ -29,28 +30,17 @@ from vivace.ui.app.widgets.bar import StatusBar
 from vivace.ui.app.widgets.completion import Completion
 from vivace.ui.app.widgets.help import HelpScreen
 from vivace.ui.app.widgets.meters import MetersLine
-from vivace.ui.app.widgets.prompt import Prompt
+from vivace.ui.app.widgets.prompt import ANSWERING, DECIDING, PLACEHOLDER, WORKING, Prompt
 from vivace.ui.app.widgets.waiting import WaitingList
 from vivace.ui.app.widgets.workers import WorkerTree
+from vivace.ui.app.wrapping import last_line
 from vivace.ui.contract import MODES, Choice, House, Talk
-from vivace.ui.mentioned import mentioned, written
+from vivace.ui.mentioned import mentioned
 
 TWICE = 1.5
 """Seconds within which a key counts as pressed twice."""
 READ_AHEAD = 0.25
 """Seconds without a key after which files that the text names are read ahead."""
-
-
-class Middle(Container):
-    """Has nothing of its own to draw, which saves drawing it behind the transcript for each frame."""
-
-    BLANK = True
-
-
-class Ground(Screen[None]):
-    """The same for the whole screen."""
-
-    BLANK = True
 
 
 class VivaceApp(App[str]):
@@ -60,7 +50,7 @@ class VivaceApp(App[str]):
     ENABLE_COMMAND_PALETTE = True
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]  # noqa: RUF012 - an instance variable above
     CSS = """
-    Screen { layout: vertical; background: $background; }
+    Ground { layout: vertical; background: $background; }
     #middle { height: 1fr; layout: vertical; }
     .-narrow WorkerTree { max-height: 7; }
     Prompt:nocolor .text-area--cursor { text-style: reverse; }
@@ -97,9 +87,10 @@ class VivaceApp(App[str]):
         self.meters = MetersLine("meters")
         self.bar = StatusBar(choice.root.name, "bar")
         self.deeds = Deeds(self)
-        self.files = Files(choice.root)
+        self.completer = Completer(self)
         self._light = light
         self._pump: Pump | None = None
+        self._welcome: Welcome | None = None
         self._early: list[tuple[str, bool]] = []
         self._pressed: dict[str, float] = {}
         self._reading: Timer | None = None
@@ -124,6 +115,7 @@ class VivaceApp(App[str]):
         self.theme = LIGHT.name if self._light else DARK.name
         self._pump = Pump(self.take)
         self.bar.mode, self.bar.model = self.choice.mode, self.choice.model
+        self.begin_capture_print(self, stdout=False)
         self.prompt.focus()
         self.do(self.open(self.choice))
 
@@ -146,6 +138,9 @@ class VivaceApp(App[str]):
         finally:
             self.bar.hint = ""
         self.talk = talk
+        if not self.transcript.blocks and not self._early:
+            self._welcome = self.transcript.add(Welcome(choice.root.name, choice.model))
+            self.transcript.settle()
         if talk.unfinished:
             self.scribe.note("The last turn was cut off; /continue finishes it.", "warning")
         early, self._early = self._early, []
@@ -154,6 +149,7 @@ class VivaceApp(App[str]):
 
     def clear(self) -> None:
         """Everything that was shown of a conversation."""
+        self._welcome = None
         self.transcript.clear()
         self.scribe = Scribe(self.transcript)
         self.waiting.clear()
@@ -165,6 +161,9 @@ class VivaceApp(App[str]):
         """A bundle of events, at the pace of the screen."""
         if not self.is_running:
             return
+        if self._welcome is not None and any(isinstance(event, ev.MessageChanged) for event in events):
+            self.transcript.drop(self._welcome)
+            self._welcome = None
         self.scribe.take(events)
         for event in events:
             if isinstance(event, ev.WorkerChanged):
@@ -178,23 +177,30 @@ class VivaceApp(App[str]):
             case ev.MessageChanged():
                 self.waiting.changed(event)
             case ev.TurnBegan():
-                self.meters.restart()
+                self.meters.restart(waits=True)
                 self.bar.chosen = event.mode
                 self.crew.foreground(f"{event.mode} · {event.model}")
                 self._busy(True)
             case ev.Meters():
                 self.meters.measured(event)
+            case ev.Said() | ev.Thought() | ev.Editing():
+                self.meters.heard()
             case ev.Proposed():
+                self.meters.heard()
                 self.meters.changed(max(event.added, event.removed))
             case ev.ToolBegan():
+                self.meters.heard()
                 self.crew.foreground(f"{event.name} {event.brief}")
             case ev.Asked():
+                self.crew.foreground("waits for your answer")
                 self.asked(event)
             case ev.Answered():
+                self.crew.foreground(f"{self.bar.chosen} · {self.bar.model}")
                 self.answered(event.ask)
             case ev.ModeChanged():
                 self.bar.mode, self.bar.model = event.mode, event.model
             case ev.TurnEnded():
+                self.meters.heard()
                 self.crew.foreground("")
                 self._busy(False)
 
@@ -202,6 +208,7 @@ class VivaceApp(App[str]):
         """Ask; the focus goes there only where nobody is writing."""
         self.ask.asked(event)
         self.bar.asks = True
+        self._prompting()
         if not self.prompt.text.strip() and self.focused in (self.prompt, None):
             self.ask.focus()
 
@@ -209,12 +216,21 @@ class VivaceApp(App[str]):
         had = self.ask.has_focus
         self.ask.answered(ask)
         self.bar.asks = self.ask.current is not None
+        self._prompting()
         if had and self.ask.current is None:
             self.prompt.focus()
 
     def _busy(self, busy: bool) -> None:
         self.bar.busy = busy
         self.prompt.set_class(busy, "busy")
+        self._prompting()
+
+    def _prompting(self) -> None:
+        """Say in the empty input what Enter does now."""
+        ask = self.ask.current
+        kind = "" if ask is None else ask.kind
+        working = WORKING if self.bar.busy else PLACEHOLDER
+        self.prompt.placeholder = ANSWERING if kind == "question" else DECIDING if kind else working
 
     @property
     def busy(self) -> bool:
@@ -262,8 +278,17 @@ class VivaceApp(App[str]):
     def on_transcript_left(self) -> None:
         self.prompt.focus()
 
+    def on_prompt_left(self) -> None:
+        self.action_leave()
+
+    def on_print(self, event: events.Print) -> None:
+        """What a slow start writes to stderr (a model is fetched, weights are converted) is said in the last line."""
+        line = last_line(event.text)
+        if line and not self.meters.say(line):
+            self.hint(line)
+
     def on_prompt_typed(self) -> None:
-        self._complete()
+        self.completer.complete()
         if self._reading is not None:
             self._reading.stop()
         self._reading = self.set_timer(READ_AHEAD, self._read_ahead)
@@ -272,31 +297,6 @@ class VivaceApp(App[str]):
         text = self.prompt.text
         if self.talk is not None and text.strip() and not is_command(text):
             self.talk.typing(text)
-
-    def _complete(self) -> None:
-        word, start = self.prompt.word()
-        row, _ = self.prompt.cursor_location
-        line = self.prompt.text.split("\n", 1)[0] if row == 0 else ""
-        if word.startswith("@"):
-            self._find(word)
-        elif line.startswith("/") and row == 0 and start == 0 and "/" not in word[1:]:
-            found = fitting(word[1:])
-            self.completion.offer(
-                [(f"/{command.name}", f"{command.takes} {command.brief}".strip()) for command in found]
-            )
-        elif line.startswith("/") and row == 0 and line.count(" ") == 1:
-            self.completion.offer(self.deeds.arguments(line.split(" ")[0][1:], word))
-        else:
-            self.completion.offer([])
-
-    @work(thread=True, exclusive=True, group="completion")
-    def _find(self, word: str) -> None:
-        found = [(written(path), "") for path in self.files.near(word[1:].strip('"'))]
-        self.call_from_thread(self._found, word, found)
-
-    def _found(self, word: str, found: list[tuple[str, str]]) -> None:
-        if self.prompt.word()[0] == word:
-            self.completion.offer([] if found and found[0][0] == word and len(found) == 1 else found)
 
     # Keys
 

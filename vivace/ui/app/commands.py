@@ -19,6 +19,7 @@ COMMANDS = (
     Command("help", "keys and commands"),
     Command("mode", "how to work: auto, fast or deep", "[MODE]"),
     Command("model", "which model answers", "[NAME]"),
+    Command("role", "which model plans, builds or reviews in deep turns", "[ROLE MODEL]"),
     Command("candidates", "how many answers race for an edit", "N"),
     Command("undo", "take back the last turn: files and conversation"),
     Command("redo", "do again what was undone"),

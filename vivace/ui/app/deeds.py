@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from vivace.agent.sessions.entries import User
-from vivace.agent.turns.events import Asked, Mode, Proposed
+from vivace.agent.turns.events import Asked, Mode
+from vivace.agent.turns.options import ROLES, checked_role
 from vivace.errors import UsageError, did_you_mean
 from vivace.ui.app.blocks.answer import Answer
+from vivace.ui.app.blocks.diff import Proposal
 from vivace.ui.app.commands import parse
 from vivace.ui.app.widgets.help import HelpScreen
 from vivace.ui.app.widgets.picker import Picker
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from vivace.ui.app.app import VivaceApp
 
 Then = Callable[[str], Coroutine[Any, Any, None]]
+NOBODY = "nobody"
 ACCEPT = "accept "
 """How the face's own questions begin, and the worker that they are about."""
 
@@ -33,6 +36,7 @@ class Deeds:
 
     def __init__(self, app: VivaceApp) -> None:
         self.app = app
+        self._offered: dict[str, Proposal] = {}
 
     @property
     def talk(self) -> Talk:
@@ -49,6 +53,8 @@ class Deeds:
                 await self.mode(argument)
             case "model":
                 await self.model(argument)
+            case "role":
+                await self.role(argument)
             case "candidates":
                 await self.candidates(argument)
             case "undo":
@@ -88,11 +94,17 @@ class Deeds:
             case "quit":
                 self.app.action_leave()
 
-    def arguments(self, command: str, typed: str) -> list[tuple[str, str]]:
-        """What may follow a command, for completion."""
+    def arguments(self, command: str, before: list[str], typed: str) -> list[tuple[str, str]]:
+        """What may follow a command and the arguments ``before``, for completion."""
         known: Sequence[str] = ()
-        if command == "mode":
+        if command == "role" and len(before) == 1:
+            known = (*self.app.house.models(), NOBODY)
+        elif before:
+            known = ()
+        elif command == "mode":
             known = MODES
+        elif command == "role":
+            known = ROLES
         elif command == "model":
             known = self.app.house.models()
         elif command in ("stop", "accept"):
@@ -110,17 +122,22 @@ class Deeds:
 
     async def step_back(self) -> None:
         """Undo the last turn in a copy of the conversation, and give its text back to be said differently."""
-        conversation = self.talk.conversation
-        path = (entry.data for entry in conversation.upwards(conversation.leaf))
-        last = next((data for data in path if isinstance(data, User)), None)
-        if last is None:
+        before = self._said()
+        if not before:
             raise UsageError("There is no turn to step back over.", code="nothing_to_undo")
-        old = conversation.id
+        old = self.talk.conversation.id
         await self.talk.fork()
         await self.talk.undo()
-        self.app.prompt.put(last.text)
+        # The turn may have had several: what was steered belongs to it.
+        self.app.prompt.put("\n".join(before[len(self._said()) :] or before[-1:]))
         self.app.prompt.focus()
         self._say(f"stepped back: files and conversation are as before the last turn; /resume {old} has what was")
+
+    def _said(self) -> list[str]:
+        """The user's messages that are in the context, the oldest first."""
+        conversation = self.talk.conversation
+        path = (entry.data for entry in conversation.upwards(conversation.leaf))
+        return [data.text for data in path if isinstance(data, User)][::-1]
 
     async def mode(self, name: str) -> None:
         if not name:
@@ -141,6 +158,25 @@ class Deeds:
             return
         self.talk.set_model(name)
         self.app.choice = msgspec.structs.replace(self.app.choice, model=name)
+
+    async def role(self, argument: str) -> None:
+        """``ROLE MODEL``; without the model, or both, they are chosen from a list."""
+        role, _, model = (part.strip() for part in argument.partition(" "))
+        have = self.app.choice.roles
+        if not role:
+            self._pick("role", [(name, f"{name:<9} {have.get(name, NOBODY)}") for name in ROLES], self.role)
+            return
+        checked_role(role)
+        if not model:
+            entries = [(f"{role} {name}", name) for name in (*self.app.house.models(), NOBODY)]
+            self._pick(f"who is the {role}", entries, self.role)
+        else:
+            self.talk.set_role(role, "" if model == NOBODY else model)
+            roles = {**have, role: model}
+            self.app.choice = msgspec.structs.replace(
+                self.app.choice, roles={name: who for name, who in roles.items() if who != NOBODY}
+            )
+            self._say(f"{role} of deep turns: {model}")
 
     async def candidates(self, number: str) -> None:
         if not number.isdigit() or not 1 <= int(number) <= 16:
@@ -167,10 +203,8 @@ class Deeds:
         """Show what a worker made, and ask."""
         diff = await self.talk.preview_worker(worker)
         marks = [line[:1] for line in diff.split("\n") if not line.startswith(("+++", "---"))]
-        proposed = Proposed(diff=diff, paths=(), added=marks.count("+"), removed=marks.count("-"))
-        asked = Asked(ask=ACCEPT + worker, kind="proposal", text=f"what worker {worker} made")
-        self.app.scribe.take([proposed, asked])
-        self.app.asked(asked)
+        self._offered[worker] = self.app.scribe.offer(diff, marks.count("+"), marks.count("-"))
+        self.app.asked(Asked(ask=ACCEPT + worker, kind="proposal", text=f"what worker {worker} made"))
 
     def replied(self, ask: Asked, reply: str) -> bool:
         """Whether it was the face that asked; then it is done."""
@@ -181,12 +215,26 @@ class Deeds:
         if reply == "y":
             self.app.do(self._accepted(worker))
         else:
+            self._decided(worker, "declined")
             self._say(f"the result of worker {worker} is kept; /accept {worker} shows it again")
         return True
 
     async def _accepted(self, worker: str) -> None:
-        paths = await self.talk.accept_worker(worker)
+        try:
+            paths = await self.talk.accept_worker(worker)
+        except BaseException:
+            self._decided(worker, "not applied")
+            raise
+        self._decided(worker, "applied")
         self._say(f"taken over from worker {worker}: {', '.join(paths) or 'nothing'}")
+
+    def _decided(self, worker: str, state: str) -> None:
+        """Say below the change of a worker what became of it."""
+        block = self._offered.pop(worker, None)
+        if block is not None:
+            block.become(state)
+            self.app.transcript.touch(block)
+            self.app.transcript.settle()
 
     async def resume(self, name: str) -> None:
         if name:

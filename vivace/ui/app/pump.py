@@ -65,7 +65,7 @@ def _goes_on(event: Event, later: Event) -> bool:
     if isinstance(event, ToolOutput) and isinstance(later, ToolOutput):
         return event.call == later.call
     if isinstance(event, Editing) and isinstance(later, Editing):
-        return event.path == later.path
+        return event.path == later.path and later.lines != ()  # without lines the file is begun anew
     return isinstance(event, Said | Thought)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import singledispatchmethod
 from typing import TypeVar
 
+import msgspec
+
 from vivace.agent.turns import events as ev
 from vivace.ui.app.blocks.answer import Answer
 from vivace.ui.app.blocks.base import Block
@@ -47,6 +49,13 @@ class Scribe:
         self.transcript.add(Note(text, level))
         self.transcript.settle()
 
+    def offer(self, diff: str, added: int, removed: int) -> Proposal:
+        """A change that is no turn's: what a worker made. Who offers it says what becomes of it."""
+        self._close()
+        block = self.transcript.add(Proposal(diff, added, removed, ""))
+        self.transcript.settle()
+        return block
+
     @singledispatchmethod
     def _write(self, event: ev.Event) -> None:
         """Most events are for other widgets."""
@@ -60,6 +69,11 @@ class Scribe:
         elif event.state != "queued" and not (event.state == "failed" and event.reason == "given back"):
             # What waits is shown in the list of waiting messages; here it stands where it was taken.
             self._close()
+            if event.verb == "steer":
+                # What was being written is begun anew, behind what was said about it.
+                for edit in self._edits.values():
+                    self.transcript.drop(edit)
+                self._edits = {}
             block = UserMessage(event.text, event.verb, event.state, event.reason)
             self._messages[event.number] = self.transcript.add(block)
 
@@ -84,6 +98,8 @@ class Scribe:
         block = self._edits.get(event.path)
         if block is None:
             block = self._edits[event.path] = self.transcript.add(LiveEdit(event.path))
+        if not event.lines:
+            block.restart()
         block.feed(event.lines)
         self.transcript.touch(block)
 
@@ -169,14 +185,19 @@ class Scribe:
         self._close()
         if self._edits:
             # The pieces of an edit that came to nothing are of no use any more.
-            told = Note("the edit was not finished; nothing of it was written", "warning")
-            self.transcript.replace(list(self._edits.values()), told)
+            unfinished = Note("the edit was not finished; nothing of it was written", "warning")
+            self.transcript.replace(list(self._edits.values()), unfinished)
             self._edits = {}
+        if self._proposal is not None and not self._proposal.state:
+            self._proposal.become("not applied")
+            self.transcript.touch(self._proposal)
         level: Level = "good" if event.status == "done" else "error" if event.status == "failed" else "warning"
-        parts = [event.status if not event.reason else f"{event.status}: {event.reason}", f"{event.seconds:.1f} s"]
+        told = event.reason if event.reason.startswith(event.status) else f"{event.status}: {event.reason}"
+        parts = [told.removesuffix(": "), f"{event.seconds:.1f} s"]
         if event.changed:
             parts.append(f"{_count(len(event.changed), 'file')} changed")
-        self.transcript.add(Note(" · ".join(parts + figures(self._meters)), level))
+        measured = msgspec.structs.replace(self._meters, cost=self._meters.cost or None)
+        self.transcript.add(Note(" · ".join(parts + figures(measured)), level))
 
     def _add(self, block: B) -> B:
         self._close()

@@ -112,6 +112,13 @@ What was said and done. A row of `…` hides more: Enter or a click unfolds it.
             new.lay(self._width, self.look)
         self._mark(places[0])
 
+    def drop(self, block: Block) -> None:
+        """``block`` is shown no more."""
+        at = next((n for n, known in enumerate(self.blocks) if known is block), None)
+        if at is not None:
+            del self.blocks[at], self._starts[at]
+            self._mark(at)
+
     def clear(self) -> None:
         self.blocks, self._starts, self._cursor = [], [], None
         self._mark(0)
@@ -131,7 +138,7 @@ What was said and done. A row of `…` hides more: Enter or a click unfolds it.
         top = self.scroll_offset.y
         self._grow(Size(self._width, row))
         if self._follow:
-            self.scroll_end(animate=False, immediate=True, x_axis=False)
+            self._to_end()
         if same and top == self.scroll_offset.y and changed > top:
             self.refresh(Region(0, changed - top, self.size.width, max(self.size.height - changed + top, 1)))
         else:
@@ -150,20 +157,22 @@ What was said and done. A row of `…` hides more: Enter or a click unfolds it.
         filters = self.get_line_filters()
         background = self.background_colors[1]
         thumb = self._thumb(top)
+        selection = self.text_selection
+        look = self.look
+        mark = self._mark_of_thumb
+        for line_filter in filters:
+            mark = mark.apply_filter(line_filter, background)
         strips = []
         for row in range(top + crop.y, top + crop.bottom):
-            source = self._strip(row)
+            source = self._strip(row, selection)
             known = self._drawn.get(row)
             if known is None or known[0] is not source:
-                strip = source.adjust_cell_length(width, self.look.base).apply_offsets(0, row)
+                strip = source.adjust_cell_length(width, look.base).apply_offsets(0, row)
                 for line_filter in filters:
                     strip = strip.apply_filter(line_filter, background)
                 known = self._drawn[row] = (source, strip)
             strip = known[1]
             if row - top in thumb:
-                mark = self._mark_of_thumb
-                for line_filter in filters:
-                    mark = mark.apply_filter(line_filter, background)
                 strip = Strip.join([strip.crop(0, width - 1), mark])
             strips.append(strip)
         if (crop.x, crop.right) != (0, width):
@@ -182,7 +191,7 @@ What was said and done. A row of `…` hides more: Enter or a click unfolds it.
     def render_line(self, y: int) -> Strip:
         return self.render_lines(Region(0, y, self.size.width, 1))[0]
 
-    def _strip(self, row: int) -> Strip:
+    def _strip(self, row: int, selection: Selection | None) -> Strip:
         """One row of the whole transcript."""
         at = bisect_right(self._starts, row) - 1
         if at < 0 or row >= self._total:
@@ -192,7 +201,7 @@ What was said and done. A row of `…` hides more: Enter or a click unfolds it.
         if not 0 <= inner < len(block.rows):
             return self._empty
         strip = block.rows[inner]
-        if (selection := self.text_selection) is not None and (span := selection.get_span(row)) is not None:
+        if selection is not None and (span := selection.get_span(row)) is not None:
             return self._selected(strip, *span)
         if block is self._cursor and self.has_focus:
             return Strip.join([Strip([Segment("▌", self.look.user)], 1), strip.crop(1)])
@@ -257,6 +266,12 @@ What was said and done. A row of `…` hides more: Enter or a click unfolds it.
         """Have another ``virtual_size``. Setting it the usual way would lay out the whole screen for each new row."""
         self.set_reactive(Transcript.virtual_size, size)
         self.scroll_y = self.validate_scroll_y(self.scroll_y)
+
+    def _to_end(self) -> None:
+        """Be at the end. Scrolling there the usual way would lay out the whole screen, too."""
+        end = float(self.max_scroll_y)
+        self.set_reactive(Transcript.scroll_y, end)
+        self.set_reactive(Transcript.scroll_target_y, end)
 
     def _lay_out(self) -> None:
         self._look = None

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import re
+
 from rich.cells import cell_len, get_character_cell_size
 
 from vivace.ui.plain import visible
 
 TAB = "    "
+_CODES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[@-Z\\-_]|[━╸╺█▏▎▍▌▋▊▉]+")
 
 
 def printable(text: str) -> str:
     """``text`` with tabs as blanks and control characters as pictures."""
     return visible(text).replace("\t", TAB)
+
+
+def last_line(text: str) -> str:
+    """The last line of what a program wrote to a terminal, without codes and bars; "" when there is none."""
+    lines = (" ".join(line.split()) for line in re.split(r"[\r\n]", _CODES.sub("", text)))
+    return visible(next((line for line in reversed(list(lines)) if line), ""))
 
 
 def wrap(line: str, width: int) -> list[str]:

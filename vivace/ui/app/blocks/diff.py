@@ -27,6 +27,12 @@ class LiveEdit(Block):
         self._shown: list[str] = []
         self._context = ""
 
+    def restart(self) -> None:
+        """The file is written once more, from its beginning."""
+        self.lines = self.changed = 0
+        self._shown, self._context = [], ""
+        self.again()
+
     def feed(self, lines: tuple[str, ...]) -> None:
         """Marked lines: a blank, ``-`` or ``+`` and the text."""
         for line in lines:
@@ -104,7 +110,8 @@ class Proposal(Block):
         if len(shown) < len(lines):
             self.add(("  ", look.base), (f"… {len(lines) - len(shown):,} more lines of the diff", look.dim))
         told = [f"+{self.added} -{self.removed}"] + [part for part in (self.verified, self.state) if part]
-        style = {"applied": look.good, "declined": look.warn, "replaced": look.warn}.get(self.state, look.dim)
+        warned = ("declined", "replaced", "not applied")
+        style = look.good if self.state == "applied" else look.warn if self.state in warned else look.dim
         self.add_text(" · ".join(told), style)
 
 

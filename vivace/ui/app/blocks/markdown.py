@@ -117,4 +117,8 @@ def _empty(row: list[Segment]) -> bool:
 
 
 def _on(segment: Segment, base: Style) -> Segment:
-    return Segment(segment.text, base + segment.style if segment.style is not None else base)
+    style = base + segment.style if segment.style is not None else base
+    if style.bgcolor is not None and style.bgcolor.is_default:
+        # Code comes with the terminal's own ground, which need not be the app's.
+        style += Style(bgcolor=base.bgcolor)
+    return Segment(segment.text, style)

@@ -30,6 +30,7 @@ Down move, Esc closes.
         super().__init__("", id=id, markup=False)
         self._entries: list[Entry] = []
         self._at = 0
+        self._word = ""
 
     @property
     def open(self) -> bool:
@@ -39,10 +40,19 @@ Down move, Esc closes.
     def chosen(self) -> str:
         return self._entries[self._at][0] if self._entries else ""
 
-    def offer(self, entries: list[Entry]) -> None:
+    def offer(self, entries: list[Entry], word: str = "") -> None:
+        """Show what fits ``word``."""
+        self._word = word
         if entries != self._entries:
             self._entries, self._at = entries[:8], 0
         self._show()
+
+    def choose(self, word: str) -> str:
+        """What is put in the place of ``word``: the marked one, or where more was typed since it was offered, the
+        first that still fits; "" when none does."""
+        if word == self._word:
+            return self.chosen
+        return next((name for name, _ in self._entries if name.startswith(word)), "")
 
     def move(self, step: int) -> None:
         self._at = (self._at + step) % len(self._entries)

@@ -26,7 +26,7 @@ Measured, never guessed; a figure that was not measured is not shown.
 | lines | lines changed by this turn's edits |
 | ctx | share of the model's window in use |
 | in, out | tokens read (of them cached) and written |
-| cost | in the currency of the model's prices |
+| cost | in the currency of the model's prices; models on this machine have none |
 """
     DEFAULT_CSS = """
     MetersLine { height: 1; padding: 0 2; background: $surface; color: $secondary; }
@@ -36,14 +36,30 @@ Measured, never guessed; a figure that was not measured is not shown.
         super().__init__("", id=id, markup=False)
         self._meters = Meters()
         self._lines: int | None = None
+        self._waits = False
+        self._saying = ""
 
-    def restart(self) -> None:
-        """A turn begins."""
-        self._meters, self._lines = Meters(), None
+    def restart(self, waits: bool = False) -> None:
+        """Nothing was measured; ``waits``: a turn has begun and no token has come."""
+        self._meters, self._lines, self._waits, self._saying = Meters(), None, waits, ""
         self._show()
+
+    def say(self, line: str) -> bool:
+        """What is waited for, where a token is: a model that is fetched. Whether there was room to say so."""
+        if self._waits:
+            self._saying = line
+            self._show()
+        return self._waits
+
+    def heard(self) -> None:
+        """Something came of the model."""
+        if self._waits:
+            self._waits = False
+            self._show()
 
     def measured(self, meters: Meters) -> None:
         self._meters = meters
+        self._waits = self._waits and meters.ttft is None
         self._show()
 
     def changed(self, lines: int) -> None:
@@ -65,7 +81,7 @@ Measured, never guessed; a figure that was not measured is not shown.
     def _parts(self) -> list[str]:
         """The most important first."""
         m = self._meters
-        parts = []
+        parts = [self._saying or "waiting for the first token"] if self._waits else []
         if m.ttft is not None:
             parts.append(f"first {seconds(m.ttft)}")
         if m.tokens_per_second is not None:
@@ -76,7 +92,7 @@ Measured, never guessed; a figure that was not measured is not shown.
             parts.append(f"lines {self._lines}")
         if m.context is not None:
             parts.append(f"ctx {m.context:.0%}")
-        if m.cost is not None:
+        if m.cost:
             parts.append(f"cost {m.cost:.4f}")
         if m.output_tokens:
             cached = f" ({tokens(m.cached_tokens)} cached)" if m.cached_tokens else ""

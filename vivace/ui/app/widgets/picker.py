@@ -24,7 +24,7 @@ class Picker(ModalScreen[str]):
         border: solid $primary; padding: 0 1;
     }
     Picker Static { color: $secondary; text-style: bold; }
-    Picker Input { border: none; height: 1; padding: 0; background: $surface; }
+    Picker Input, Picker Input:focus { border: none; height: 1; padding: 0; background: $surface; }
     Picker OptionList { border: none; height: auto; max-height: 14; background: $surface; padding: 0; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss('')", "Close")]

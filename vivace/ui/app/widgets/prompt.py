@@ -10,6 +10,11 @@ from textual.widgets import TextArea
 
 from vivace.ui.app.widgets.completion import Completion
 
+PLACEHOLDER = "Say what is to be done · @ names a file · / commands"
+WORKING = "Enter steers what works · Alt+Enter says it afterwards · Esc stops"
+ANSWERING = "Type an answer, or choose one above"
+DECIDING = "Choose an answer above: Shift+Up goes there"
+
 
 class Prompt(TextArea):
     """Grows with its text. ``completion`` shows what fits; the app fills it."""
@@ -28,6 +33,7 @@ class Prompt(TextArea):
 | Up, Down | earlier messages, on the first and last line |
 | @ | name a file; its contents are read ahead |
 | / | commands |
+| Ctrl+D | nothing there: leave |
 | Ctrl+C | text there: clear it; working: stop; else twice: quit |
 | Shift+Tab | next mode |
 | PgUp, PgDn | scroll the transcript |
@@ -52,8 +58,19 @@ class Prompt(TextArea):
     class Typed(Message):
         """The text or the place in it has changed."""
 
+    class Left(Message):
+        """The user ended an empty input."""
+
     def __init__(self, completion: Completion, id: str | None = None) -> None:
-        super().__init__("", id=id, soft_wrap=True, show_line_numbers=False, tab_behavior="focus", compact=False)
+        super().__init__(
+            "",
+            id=id,
+            soft_wrap=True,
+            show_line_numbers=False,
+            tab_behavior="focus",
+            compact=False,
+            placeholder=PLACEHOLDER,
+        )
         self.completion = completion
         self._history: list[str] = []
         self._at = 0
@@ -113,15 +130,20 @@ class Prompt(TextArea):
                 self.completion.move(1 if key == "down" else -1)
             elif key == "escape":
                 self.completion.offer([])
-            elif key == "enter" and self.completion.chosen == self.word()[0]:
-                self.send(queue=False)
             else:
-                self.complete(self.completion.chosen)
+                word = self.word()[0]
+                chosen = self.completion.choose(word)
+                if key == "enter" and chosen in ("", word):
+                    self.send(queue=False)
+                elif chosen:
+                    self.complete(chosen)
             return True
         if key == "enter":
             self.send(queue=False)
         elif key == "alt+enter" or (key == "tab" and self.text.strip()):
             self.send(queue=True)
+        elif key == "ctrl+d" and not self.text:
+            self.post_message(self.Left())
         elif key in ("ctrl+j", "shift+enter"):
             self.insert("\n")
         elif key == "up" and self.cursor_at_first_line and self._history:

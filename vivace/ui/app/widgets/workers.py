@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from rich.cells import cell_len
 from textual.widgets import Static
 
 from vivace.agent.turns.events import WorkerChanged
@@ -12,6 +13,8 @@ from vivace.ui.figures import tokens
 
 SIGNS = {"waiting": "◌", "running": "◦", "done": "✓", "failed": "✗", "stopped": "■"}
 ROWS = 6
+BELOW = 7
+"""Rows of the whole tree where it stands below the transcript: of many workers each has one row then."""
 
 
 class WorkerTree(Static):
@@ -51,7 +54,10 @@ starts one, `/stop ID` ends one (Esc never does), `/accept ID` shows what one ma
 
     def table(self) -> list[str]:
         """A line for each worker."""
-        return [f"{name}  {_told(event)}  {printable(event.task)}" for name, event in self.known.items()]
+        return [
+            f"{name}  {' · '.join([event.state, *_figures(event)])}  {printable(event.task)}"
+            for name, event in self.known.items()
+        ]
 
     def _show(self) -> None:
         self.display = bool(self.known)
@@ -60,26 +66,42 @@ starts one, `/stop ID` ends one (Esc never does), `/accept ID` shows what one ma
         width = max(self.size.width - 4, 16)
         rows = [shortened(f"foreground  {self._front or 'idle'}", width)]
         names = list(self.known)
-        hidden = max(len(names) - ROWS, 0)
+        below = self.screen.has_class("-narrow")
+        brief = below and 2 * len(names) + 1 > BELOW
+        shown = BELOW - 2 if brief and len(names) > BELOW - 1 else ROWS
+        hidden = max(len(names) - shown, 0)
         for name in names[hidden:]:
             event = self.known[name]
             branch = "└─" if name == names[-1] else "├─"
-            rows.append(shortened(f"{branch}{SIGNS[event.state]} {name}  {_told(event)}", width))
             rest = "  " if name == names[-1] else "│ "
-            rows.append(shortened(f"{rest}  {printable(event.note or event.task)}", width))
+            about = printable(event.note or event.task)
+            first, *more = [event.state, *_figures(event)]
+            if brief:
+                rows.append(
+                    shortened(f"{branch}{SIGNS[event.state]} {name}  {' · '.join([first, *more[:1], about])}", width)
+                )
+                continue
+            head = f"{branch}{SIGNS[event.state]} {name}  {first}"
+            while more and cell_len(head) + 3 + cell_len(more[0]) <= width:
+                head += f" · {more.pop(0)}"
+            rows.append(shortened(head, width))
+            if more:
+                rows.append(shortened(f"{rest}  {' · '.join(more)}", width))
+            rows.append(shortened(f"{rest}  {about}", width))
         if hidden:
             rows.insert(1, f"├─ … {hidden} more")
         self.update("\n".join(rows))
 
 
-def _told(event: WorkerChanged) -> str:
-    parts: list[str] = [event.state]
+def _figures(event: WorkerChanged) -> list[str]:
+    """The most important first."""
+    parts: list[str] = []
+    if event.offer:
+        parts.append(f"offers {event.offer} file{'s' if event.offer != 1 else ''}")
     if event.steps:
         parts.append(f"{event.steps} step{'s' if event.steps != 1 else ''}")
     if event.tokens:
         parts.append(f"{tokens(event.tokens)} tok")
     if event.seconds:
         parts.append(f"{event.seconds:.0f} s")
-    if event.offer:
-        parts.append(f"offers {event.offer} file{'s' if event.offer != 1 else ''}")
-    return " · ".join(parts)
+    return parts
