@@ -62,7 +62,7 @@ def test_a_whole_file_is_asked_for_once_greedily_with_itself_as_the_draft(tmp_pa
         (Script.file(OLD.replace("return x", "return (")), "does not parse"),
         (Script.file("def f(x):\n    # rest of the code unchanged\n"), "leaves code out"),
         (Script.file(OLD.split("\n\n\n")[0] + "\n"), "g would be lost"),
-        (Script("```python\n" + NEW), "closing fence"),
+        (Script("```python\n" + NEW), "breaks off"),
         (Script("```python\n" + NEW, end="incomplete"), "max_output_tokens"),
         (Script("I cannot do that."), "no code"),
         (Script.file(OLD), "unchanged"),

@@ -10,7 +10,7 @@ import pytest
 
 from vivace.agent.attempt import Attempt
 from vivace.agent.dialect import Ask
-from vivace.agent.extras import only_layout, without_examples
+from vivace.agent.extras import changes_code, only_layout, without_examples
 from vivace.agent.reply import Reply
 from vivace.agent.verdict import judge
 from vivace.agent.workspace import SourceFile
@@ -85,4 +85,106 @@ def test_no_reference_answer_is_touched(name: str) -> None:
         task = json.loads(line)
         given = task["path"], task["before"], task["reference"], task["instruction"]
         assert only_layout(*given) == "", task["id"]
+        assert changes_code(*given) == "", task["id"]
         assert without_examples(*given) == (task["reference"], ""), task["id"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        ("x = 1; y = 2\n", "x = 1;  y = 2\n", True),
+        ("x = 1; y = 2\n", "x = 1; y = 3\n", False),
+        ("@a\ndef f(): pass\n", "@b\ndef f(): pass\n", False),
+        ("def f():\n    pass\n", "\n\ndef f():\n\n    pass\n", True),
+        ('x = """a\nb"""\n', 'x = """a\n b"""\n', False),
+        ("x = 1\n", "x = 1\ny = 1\n", False),
+        ("x = 'a'\n", 'x = "a"\n', True),
+        ("if x:\n    a\n    b\n", "if x:\n    a\nb\n", False),
+    ],
+)
+def test_what_means_the_same(before: str, after: str, same: bool) -> None:
+    assert bool(only_layout("a.py", before, after, "fix it")) == same
+
+
+HINTED = CODE.replace("def f(x):", "def f(x: int) -> int:")
+BRANCHES = (
+    "import os\n\n\nclass A:\n    x = 1\n\n    def f(self, x):\n        if x:\n            return 1\n        return 2\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("instruction", "before", "after"),
+    [
+        ("Add type hints to all functions.", CODE, HINTED),
+        ("Add type hints to f", CODE, f"from typing import Any\n\n\n{HINTED}"),
+        ("Add type annotations", BRANCHES, BRANCHES.replace("x = 1", "x: int = 1")),
+        ("Add type hints", "x = 1\n", "from typing import TypeVar\nT = TypeVar('T')\nx: int = 1\n"),
+        ("Add a docstring to f.", "def f():\n    pass\n", 'def f():\n    """Says what."""\n'),
+        ("Please add comments", CODE, CODE.replace("# adds", "# adds one")),
+        ("Document the class A", BRANCHES, BRANCHES.replace("class A:\n", 'class A:\n    """An A."""\n\n')),
+        ("Give f a docstring", CODE, CODE.replace("    # adds\n", '    """Adds."""\n')),
+    ],
+)
+def test_a_description_is_no_change_of_code(instruction: str, before: str, after: str) -> None:
+    assert changes_code("a.py", before, after, instruction) == ""
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "Add type hints to all functions.",
+        "Add a docstring to A.f",
+        "Please write comments for f",
+        "Document it",
+        "annotate A",
+    ],
+)
+@pytest.mark.parametrize(
+    ("gone", "come"),
+    [
+        ("return 1", "return 2"),
+        ("if x:", "if not x:"),
+        ("x = 1", "x = 2"),
+        ("    return 2\n", ""),
+        ("f(self, x)", "f(self)"),
+    ],
+)
+def test_who_asks_for_a_description_gets_no_other_code(instruction: str, gone: str, come: str) -> None:
+    assert BRANCHES.count(gone) >= 1
+    reason = changes_code("a.py", BRANCHES, BRANCHES.replace(gone, come), instruction)
+    assert reason.startswith("the answer also changes what the code does") and reason.endswith(" only")
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "Add a docstring to f and fix its bug",
+        "Add type hints. Then sort the list.",
+        "Add comments, and make it faster",
+        "Comment out the call",
+        "Add two",
+        "Fix the comment",
+    ],
+)
+def test_who_asks_for_more_may_get_it(instruction: str) -> None:
+    assert changes_code("a.py", BRANCHES, BRANCHES.replace("return 1", "return 2"), instruction) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "before"),
+    [
+        ("a.js", "// f\nfunction f() { return 1; }\n"),
+        ("a.ts", "function f(): number { return 1; }\n"),
+        ("a.go", "package m\n\n// f\nfunc f() int { return 1 }\n"),
+        ("a.rs", "/// f\nfn f() -> i32 { return 1; }\n"),
+        ("A.java", "class A { int f() { return 1; } }\n"),
+        ("a.c", "int f(void) { return 1; }\n"),
+        ("a.sh", "# f\nf() { return 1; }\n"),
+    ],
+)
+def test_comments_of_other_languages(name: str, before: str) -> None:
+    comment = "# why\n" if name == "a.sh" else "// why\n"
+    for asked in ("Add comments", "Add a JSDoc comment to f"):
+        assert changes_code(name, before, before + comment, asked) == ""
+        assert "also changes" in changes_code(name, before, before.replace("return 1", "return 2"), asked)
+    assert changes_code("a.xyz", "a\n", "b\n", "Add comments") == ""

@@ -12,8 +12,7 @@ from vivace.agent.applier import make_patch
 from vivace.agent.attempt import Attempt
 from vivace.agent.dialect import Ask
 from vivace.agent.guards import lost_code
-from vivace.agent.plan import LONG_FILE
-from vivace.agent.regions import named
+from vivace.agent.regions import LONG_FILE, named
 from vivace.agent.reply import Reply, ReplyParser
 from vivace.agent.syntax import compare
 from vivace.agent.verdict import Verdict, judge
@@ -188,3 +187,103 @@ def test_long_tasks_are_edited_in_the_right_region_and_nowhere_else() -> None:
         ask = Ask(file, task["instruction"], region)
         assert answered(ask, ask.shown).unchanged, task["id"]
         assert len(file.lines) <= LONG_FILE or len(ask.prompt) < len(file.text)
+
+
+MANY = "".join(f"def f{n}(x):\n    y = x + {n}\n    return y\n\n\n" for n in range(12))
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "Rename the method _unify_values to _merge_values everywhere, please",
+        "Extract the number 1970 into a constant _EPOCH_YEAR.",
+        "Replace the number by a constant",
+        "Convert the strings to f-strings",
+        "Use y instead of z",
+        "Fix the bug in remove_duplicates",
+        "Fix `delete` and make simplify(x) faster",
+        "Sort it without removing anything",
+        "Do not delete any functions, but sort them",
+        "Split the text at commas",
+        "Strip the text",
+        "Remove the trailing comma",
+        "",
+    ],
+)
+def test_words_that_do_not_speak_of_removing_code_open_no_guard(instruction: str) -> None:
+    half = MANY[: MANY.index("def f6")]
+    assert "would be lost" in lost(MANY + MANY.replace("def f", "def g"), MANY + half, instruction + " now")
+    long = "".join(f"x{n} = {n}\n" for n in range(100))
+    if "Remove" not in instruction:
+        assert "shrink" in lost(long, long[: len(long) // 2], instruction)
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "Remove the unused functions",
+        "Delete half of the helpers",
+        "Merge the functions that are alike",
+        "Refactor it",
+        "Simplify the module",
+        "Get rid of the dead code",
+    ],
+)
+def test_words_that_do_open_them(instruction: str) -> None:
+    assert not lost(MANY, MANY[: MANY.index("def f6")], instruction)
+    assert "would be lost" in lost(MANY, MANY[: MANY.index("def f4")], instruction), "more than half"
+
+
+def test_what_is_converted_may_give_way_to_as_much() -> None:
+    old = "class T:\n    def a(self):\n        pass\n\n    def b(self):\n        pass\n"
+    new = "def a():\n    pass\n\n\ndef b():\n    pass\n"
+    assert not lost(old, new, "Convert the tests to plain functions")
+    assert "T would be lost" in lost(old, new, "Fix the tests")
+
+
+def test_a_minified_file_shrinks_by_characters() -> None:
+    line = "".join(f"a.b{n}=function(x){{return x+{n}}};" for n in range(200))
+    for name in ("a.js", "a.css", "a.txt"):
+        assert "characters" in lost(f"{line}\n", f"{line[: len(line) // 3]}\n", name=name)
+        assert "characters" in lost(f"{line}\n", f"{line * 4}\n", name=name)
+        assert not lost(f"{line}\n", f"{line[: len(line) * 3 // 4]}\n", name=name)
+        assert not lost(f"{line}\n", f"{line[: len(line) // 3]}\n", "remove most of it", name)
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("a.go", "// Package m\npackage m\n\nfunc f() {}\n", "package m\n\n// Package m\npackage m\n\nfunc f() {}\n"),
+        ("a.go", "package m\n\nfunc f() {}\n", "func f() {}\n"),
+        ("a.go", 'package m\n\nimport "os"\n\nvar x = 1\n', 'package m\n\nvar x = 1\n\nimport "os"\n'),
+        ("A.java", "package m;\n\nclass A {}\n", "package m;\n\npackage m;\n\nclass A {}\n"),
+        ("A.java", "import m.B;\n\nclass A {}\n", "class A {}\n\nimport m.B;\n"),
+        ("a.json", '{"a": 1, "b": {"a": 2}}\n', '{"a": 1, "b": {"a": 2, "a": 3}}\n'),
+    ],
+)
+def test_what_the_grammars_let_through_is_refused_all_the_same(name: str, good: str, bad: str) -> None:
+    assert compare(name, good, good).fault == "" and compare(name, good, good).checked
+    assert compare(name, good, bad).fault
+
+
+def test_a_fragment_without_a_package_clause_is_checked_as_before() -> None:
+    assert compare("a.go", "func f() {}\n", "func g() {}\n").checked
+    assert compare("a.go", "func f() {}\n", "func {\n").fault
+
+
+@pytest.mark.parametrize(
+    ("name", "broken", "good"),
+    [
+        ("a.py", "def f(:\n", "def f():\n    pass\n"),
+        ("a.json", '{"a": 1,}\n', '{"a": 1}\n'),
+        ("a.toml", "a = \n", "a = 1\n"),
+        ("a.go", "package m\nfunc {\n", "package m\n"),
+        ("a.c", "int f(void) {\n", "int f(void) {}\n"),
+        ("a.sh", "if true; then echo\n", "if true; then echo; fi\n"),
+    ],
+)
+def test_what_the_edit_has_mended_is_not_told_to_be_broken(name: str, broken: str, good: str) -> None:
+    mended = compare(name, broken, good)
+    assert (mended.checked, mended.fault, mended.note) == (True, "", "")
+    still = compare(name, broken, broken)
+    assert not still.checked and still.note.startswith("does not parse, and did not before the edit")

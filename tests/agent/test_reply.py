@@ -68,7 +68,20 @@ def test_a_short_fence_around_fences_ends_at_the_last_one_and_only_at_the_end() 
     assert parse(f"```md\n{inner}```", "````")[0] == Reply("closed", inner)
     assert parse(f"```md\n{inner}```\n\n", "````")[0] == Reply("closed", inner)
     assert parse(f"```md\n{inner}", "````")[0].state == "cut"
-    assert parse(f"```md\n{inner}```\nI changed it.", "````")[0].state == "cut"
+    assert parse(f"```md\n{inner}```\nI changed it.", "````")[0] == Reply("closed", inner)
+
+
+def test_talk_behind_a_short_fence_is_told_from_a_block_inside_the_code() -> None:
+    def state(text: str) -> str:
+        parser = ReplyParser("````", "# T\n```\nx\n```\nend\n")
+        parser.feed(text)
+        return parser.finish().state
+
+    whole = "# T\n```\nx\n```\nend\n"
+    assert state(f"```md\n{whole}```\n\nI changed it.") == "closed"
+    assert state(f"```md\n{whole}```\n\nx\n") == "cut", "a block was opened that goes on as the file does"
+    assert state("```md\n# T\n```\nx\n```\nand more") == "cut", "the block inside ended, the code did not"
+    assert state(f"```md\n{whole}```\nSee:\n```js\ny\n") == "closed"
 
 
 def test_a_limit_is_never_taken_for_an_end() -> None:

@@ -141,3 +141,29 @@ def test_other_threads_may_write(tmp_path: Path) -> None:
     thread.start()
     thread.join()
     assert (tmp_path / "a").read_text() == "new\n"
+
+
+@pytest.mark.parametrize("mode", [0o444, 0o400, 0o555])
+def test_a_read_only_file_is_refused_whoever_asks(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "read only.py"
+    path.write_text("x\n")
+    path.chmod(mode)
+    (tmp_path / "link.py").symlink_to(path.name)
+    for name, shown in ((path.name, "'read only.py'"), ("link.py", "link.py")):
+        with pytest.raises(UsageError, match="is read-only") as caught:
+            Workspace(tmp_path).read(name)
+        assert f"chmod u+w {shown}" in caught.value.hint
+    assert path.read_text() == "x\n" and path.stat().st_mode & 0o777 == mode
+    path.chmod(0o644)
+    assert Workspace(tmp_path).read(path.name).text == "x\n"
+
+
+def test_a_file_that_became_read_only_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("old\n")
+    first, second = Workspace(tmp_path).read_all(["a", "b"])
+    (tmp_path / "b").chmod(0o444)
+    with pytest.raises(VivaceError, match="b: is read-only"):
+        write_all([(first, b"new\n"), (second, b"new\n")])
+    assert [(tmp_path / name).read_text() for name in ("a", "b")] == ["old\n", "old\n"]
+    assert names(tmp_path) == ["a", "b"]

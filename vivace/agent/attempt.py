@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from vivace.agent.reply import Reply, ReplyParser
+from vivace.agent.reply import AnswerParser, Reply
 from vivace.protocol.contracts import Principal, Service, StopReason
 from vivace.protocol.events import Completed, Failed, Incomplete, TextDelta
 from vivace.protocol.items import Usage
@@ -35,15 +35,18 @@ class Attempt:
 
 
 async def ask(
-    service: Service, request: ResponseRequest, attempt: Attempt, fence: str, on_lines: Callable[[list[str]], None]
+    service: Service,
+    request: ResponseRequest,
+    attempt: Attempt,
+    parser: AnswerParser,
+    on_lines: Callable[[list[str]], None],
 ) -> None:
-    """Run one request to the closing fence of its code, and fill ``attempt``.
+    """Run one request to the closing mark of its code, and fill ``attempt``.
 
-    Text after the closing fence ends the generation. When the task is cancelled, the generation is stopped first; the
+    Text after the closing mark ends the generation. When the task is cancelled, the generation is stopped first; the
     cancel message ``lost_race`` is passed on as the reason.
     """
     attempt.started = time.perf_counter()
-    parser = ReplyParser(fence)
     generation = service.start(request, Principal())
     ended = False
     try:

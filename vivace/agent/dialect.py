@@ -1,4 +1,6 @@
-"""What the model is asked and how its answer is read: a whole file, or a whole function or class, in one code fence.
+"""What a small model is asked and how its answer is read: a whole file, function or class, in one code fence.
+
+Other models answer in hunks: :mod:`vivace.agent.edit_dialects`.
 
 Prompts are short, since every token of them is prefilled. The file comes before the instruction, so that the next
 instruction on the same file finds its beginning in the prefix cache; and the other way round does harm (see below).
@@ -19,7 +21,8 @@ from typing import Literal
 from vivace.agent.definitions import Definition
 from vivace.agent.languages import language_of
 from vivace.agent.regions import cut_out, put_back, surroundings
-from vivace.agent.reply import fence_for
+from vivace.agent.renames import renamed
+from vivace.agent.reply import ReplyParser, fence_for
 from vivace.agent.workspace import SourceFile
 from vivace.protocol.requests import Prediction, ResponseRequest
 
@@ -80,13 +83,17 @@ class Ask:
         return "\n".join(lines)
 
     def request(self, model: str, *, takes_reference: bool = True) -> ResponseRequest:
-        """The request without its sampling settings."""
+        """The request without its sampling settings. The answer to a rename is drafted with the new names."""
+        draft = renamed(self.source.name, self.block, self.instruction) if takes_reference and self.shown else ""
         return ResponseRequest(
             model=model,
             input=self.prompt,
             instructions=SYSTEM[self.manner],
-            prediction=Prediction(self.block) if takes_reference and self.shown else None,
+            prediction=Prediction(draft) if draft else None,
         )
+
+    def parser(self) -> ReplyParser:
+        return ReplyParser(self.fence, self.shown)
 
     def whole(self, code: str) -> str:
         """The text of the whole file that the answer's code stands for."""

@@ -1,7 +1,9 @@
-"""What a reply does although nobody asked: nothing but layout, or examples of use at the end of the file. Python only.
+"""What a reply does although nobody asked: nothing but layout, examples of use at the end of the file, other code.
 
 Small models asked to mend a function they do not understand put blanks around its operators, and close a file as they
-would close a chat answer: with a few calls that print. The first is no edit; the second is left out, and told.
+would close a chat answer: with a few calls that print. The first is no edit; the second is left out, and told. Asked
+for comments or type hints, they swap a branch on the way: refused, since neither changes what code does. Layout and
+examples are told apart in Python only.
 """
 
 from __future__ import annotations
@@ -10,8 +12,9 @@ import ast
 import io
 import re
 import tokenize
+import warnings
 
-from vivace.agent.languages import language_of, python_tree
+from vivace.agent.languages import language_of, parse_tree, python_tree
 from vivace.agent.workspace import split_lines
 
 _ABOUT_LAYOUT = re.compile(
@@ -30,6 +33,40 @@ _ABOUT_USE = re.compile(
 )
 
 
+_DESCRIBES = re.compile(
+    r"\s*(?:please\s+)?(?:(?:add|write|insert|put|provide|give)\s+(?:[\w.()'`-]+\s+){0,6}?"
+    r"(?P<what>type[ -]?hints?|(?:type )?annotations?|doc ?strings?|comments?|documentation|js ?docs?|java ?docs?)"
+    r"|(?:document|annotate|comment)\s)\b(?P<rest>[^.;\n]*(?:\.(?=\w)[^.;\n]*)*)[.!]?\s*",
+    re.IGNORECASE,
+)
+_AND_MORE = re.compile(
+    r"\b(?:fix|correct|mend|make|chang|remov|delet|renam|return|rais|add|use|replac|convert|handl|implement|support|optim"
+    r"|sort|improv|out)\w*",
+    re.IGNORECASE,
+)
+
+
+def changes_code(name: str, before: str, after: str, instruction: str) -> str:
+    """Why this is more than the comments, docstrings or type hints that alone were asked for; else empty."""
+    asked = _DESCRIBES.fullmatch(instruction)
+    if asked is None or _AND_MORE.search(asked["rest"]):
+        return ""
+    language = language_of(name, before)
+    hints = asked["what"] is None or re.search("hint|annotation", asked["what"], re.IGNORECASE)
+    if language == "python":
+        old, new = _bare(before), _bare(after)
+        found = iter(new)
+        same = all(statement in found for statement in old)  # in their order; new ones may stand between them
+    elif hints:
+        return ""
+    else:
+        same = _code_tokens(language, before) == _code_tokens(language, after)
+    what = (asked["what"] or "description").lower()
+    if not what.endswith("s") and what != "documentation":
+        what = f"{'an' if what[0] == 'a' else 'a'} {what}"
+    return "" if same else f"the answer also changes what the code does, and the instruction asks for {what} only"
+
+
 def only_layout(name: str, before: str, after: str, instruction: str) -> str:
     """Why this is no edit: the code means the same, token for token of its tree; empty when it may be one.
 
@@ -38,7 +75,7 @@ def only_layout(name: str, before: str, after: str, instruction: str) -> str:
     if language_of(name, before) != "python" or _ABOUT_LAYOUT.search(instruction):
         return ""
     old, new = python_tree(before), python_tree(after)
-    if old is None or new is None or ast.dump(old) != ast.dump(new):
+    if old is None or new is None or not _same(old, new, split_lines(before), split_lines(after)):
         return ""
     if _comments(before) == _comments(after):
         return "the answer changes nothing but the layout"
@@ -52,7 +89,9 @@ def without_examples(name: str, before: str, after: str, instruction: str) -> tu
     old, new = python_tree(before), python_tree(after)
     if old is None or new is None or not any(isinstance(node, _DEFINITION) for node in new.body):
         return after, ""
-    known = {ast.dump(node) for node in old.body}
+    if not new.body or not _may_be_example(new.body[-1]):
+        return after, ""
+    known = {ast.dump(node) for node in old.body if _may_be_example(node)}
     start = len(new.body)
     while start and _may_be_example(new.body[start - 1]) and ast.dump(new.body[start - 1]) not in known:
         start -= 1
@@ -71,6 +110,84 @@ def without_examples(name: str, before: str, after: str, instruction: str) -> tu
 
 
 _DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+class _Bare(ast.NodeTransformer):
+    """Without annotations, docstrings and imports; ``pass`` goes too, since a docstring takes its place."""
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        node.annotation = None
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.returns = None
+        return self.generic_visit(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        node.returns = None
+        return self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
+        return self.generic_visit(ast.Assign(targets=[node.target], value=node.value)) if node.value else None
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        return None if isinstance(node.value, ast.Constant) else self.generic_visit(node)
+
+    def visit_Pass(self, node: ast.Pass) -> None:
+        return None
+
+    def visit_Import(self, node: ast.Import) -> None:
+        return None
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        return None
+
+
+def _bare(text: str) -> list[str]:
+    """The statements of a module as trees without all that only describes; none when it cannot be parsed."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return [ast.dump(node) for node in _Bare().visit(ast.parse(text)).body]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+
+
+def _code_tokens(language: str, text: str) -> list[bytes] | None:
+    """What stands in a file beside its comments, token by token; None where nobody can tell."""
+    tree = parse_tree(language, text)
+    if tree is None or tree.root_node.has_error:
+        return None
+    found: list[bytes] = []
+    waiting = [tree.root_node]
+    while waiting:
+        node = waiting.pop()
+        if "comment" in node.type:
+            continue
+        if node.child_count:
+            waiting += reversed(node.children)
+        else:
+            found.append((node.text or b"").strip())
+    return [token for token in found if token]
+
+
+def _same(old: ast.Module, new: ast.Module, old_lines: list[str], new_lines: list[str]) -> bool:
+    """Whether both mean the same. What stands in the same lines does; of the rest, the first difference decides."""
+    if len(old.body) != len(new.body):
+        return False
+    for one, other in zip(old.body, new.body, strict=True):
+        same_place = (one.col_offset, one.end_col_offset) == (other.col_offset, other.end_col_offset)
+        if same_place and _lines_of(one, old_lines) == _lines_of(other, new_lines):
+            continue
+        if type(one) is not type(other) or ast.dump(one) != ast.dump(other):
+            return False
+    return True
+
+
+def _lines_of(node: ast.stmt, lines: list[str]) -> list[str]:
+    decorators = getattr(node, "decorator_list", ())
+    first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
+    return lines[first - 1 : node.end_lineno]
 
 
 def _comments(text: str) -> list[str]:

@@ -12,15 +12,32 @@ from collections import Counter
 from collections.abc import Iterator
 
 from vivace.agent.applier import Patch
+from vivace.agent.asked import prose
 from vivace.agent.definitions import Definition, definitions
-from vivace.agent.languages import language_of, python_tree
+from vivace.agent.languages import imports_of, language_of, python_tree
 
 _REMOVES = re.compile(
-    r"\b(delet|remov|drop|renam|replac|merg|inlin|combin|convert|refactor|rewrit|restructur|simplif|extract|mov(e|ing)\b"
-    r"|eliminat|get rid|turn\w* .* into|instead of|without|unif|collapse|split|shorten|clean|reduce|only keep|strip)",
+    r"\b(delet|remov|drop|eliminat|get(ting)? rid|only keep|keep only|shorten|clean|reduc"
+    r"|strip\w*\s+(\w+\s+){0,3}(comment|doc ?string|log|print|debug|test|type|annotation|hint))",
     re.IGNORECASE,
 )
-_NAMES = re.compile(r"\b(names?|named|call(ed)? it)\b", re.IGNORECASE)
+"""Code goes."""
+_RESTRUCTURES = re.compile(
+    r"\b(merg|inlin|combin|refactor|rewrit|restructur|simplif|mov(e|es|ed|ing)\b|unif(y|ies|ied)|collaps|deduplicat)",
+    re.IGNORECASE,
+)
+"""Code goes, and whole definitions with it."""
+_CONVERTS = re.compile(r"\b(replac|convert|turn\w* .*\b(in)?to\b|instead of|without|split)", re.IGNORECASE)
+"""One thing gives way to another."""
+_PARTS = re.compile(
+    r"\b(functions?|methods?|class(es)?|helpers?|defs?|definitions?|code|unused|dead|wrappers?|everything|all but"
+    r"|others?|rest|duplicat\w*|redundan\w*|tests?|structs?|interfaces?|traits?|enums?|types?|properties|property|getters?"
+    r"|setters?|handlers?|endpoints?|routes?|hooks?|callbacks?|components?|modules?|implementations?|constructors?"
+    r"|aliases|alias|overloads?|variants?|operators?|half)\b",
+    re.IGNORECASE,
+)
+"""What a definition may be called where it is to go."""
+_NAMES = re.compile(r"\b(names?|named|call(ed)? it|renam\w*|replac\w*|convert\w*)\b", re.IGNORECASE)
 _COMMENT = re.compile(r"^\s*(?:#|//|/\*+|\*|--|;|<!--|%|\"\"\")\s*(.*?)\s*(?:\*/|-->|\"\"\")?\s*$")
 _ELISION = re.compile(
     r"^(?:\.\.\.|…)+$"
@@ -38,6 +55,8 @@ _ELISION = re.compile(
     r"|\bimplementation goes here\b",
     re.IGNORECASE,
 )
+WIDE = 80
+"""Characters that stand for a line where a file has few long ones."""
 _BARE = re.compile(r"^\s*(\.\.\.|…)\s*$")
 
 
@@ -68,11 +87,17 @@ def shrunk_or_grown(patch: Patch, instruction: str) -> str:
     new = [line.strip() for line in patch.new if line.strip()]
     if old and not new:
         return "the reply is empty"
-    share = 0.85 if _REMOVES.search(instruction) else 0.4
+    words = prose(instruction)
+    share = 0.85 if _REMOVES.search(words) or _RESTRUCTURES.search(words) else 0.4
     if len(old) - len(new) > max(15, share * len(old)):
         return f"the file would shrink from {len(old)} to {len(new)} lines of code"
     if len(new) - len(old) > max(150, len(old)):
         return f"the file would grow from {len(old)} to {len(new)} lines of code"
+    had, has = (sum(map(len, lines)) for lines in (old, new))  # a minified file is one line
+    if had - has > max(15 * WIDE, share * had):
+        return f"the file would shrink from {had:,} to {has:,} characters of code"
+    if has - had > max(150 * WIDE, had):
+        return f"the file would grow from {had:,} to {has:,} characters of code"
     more = Counter(line for line in new if len(line) >= 8)
     more.subtract(line for line in old if len(line) >= 8)
     for line, times in more.most_common(1):
@@ -87,8 +112,9 @@ def vanished(patch: Patch, instruction: str) -> str:
     A name may go when the instruction names it, or when it turns up in another scope (a move). It may give way to
     another of its kind in the same scope (a rename) when the instruction speaks of names, of the new one, or of changes
     that bring new ones: callers elsewhere break by a rename that nobody asked for. A new class that the instruction
-    names may swallow as many as it defines. An instruction that removes, renames, merges or rewrites may lose up to
-    half of the definitions.
+    names may swallow as many as it defines. An instruction that removes definitions, merges or rewrites may lose up to
+    half of them; one that replaces or converts as many as are new. Its plain words count, not those in names of code
+    (see :func:`vivace.agent.asked.prose`).
     """
     before_text, after_text = patch.source.text, patch.text
     language = language_of(patch.source.name, before_text)
@@ -103,19 +129,27 @@ def vanished(patch: Patch, instruction: str) -> str:
     if not lost:
         return ""
     new = [d for d in after if d.qualname not in known]
-    renames = _REMOVES.search(instruction) or _NAMES.search(instruction)
+    words = prose(instruction)
+    removes, restructures = _REMOVES.search(words), _RESTRUCTURES.search(words)
+    renames = removes or restructures or _CONVERTS.search(words) or _NAMES.search(words)
     room = Counter((d.scope, d.kind) for d in new if renames or _names(instruction, d.name))
     moved = {d.name for d in new}
     asked = [d for d in new if d.kind == "class" and _names(instruction, d.name)]
     swallowed = sum(d.scope == c.qualname or d is c for d in new for c in asked)
+    spare = len(new)
     unexplained = []
     for definition in lost:
         slot = (definition.scope, definition.kind)
         if room[slot] > 0:
             room[slot] -= 1
+            spare -= 1
         elif definition.name not in moved and not _names(instruction, definition.name):
             unexplained.append(definition)
-    allowed = max(swallowed, len(before) // 2 if _REMOVES.search(instruction) else 0)
+    allowed = swallowed
+    if restructures or (removes and _PARTS.search(words)):
+        allowed = max(allowed, len(before) // 2)
+    elif _CONVERTS.search(words):
+        allowed = max(allowed, spare)
     if len(unexplained) <= allowed:
         return ""
     names = ", ".join(d.qualname for d in unexplained[:3]) + (" and more" if len(unexplained) > 3 else "")
@@ -129,18 +163,16 @@ def import_still_used(patch: Patch) -> str:
     old, new = python_tree(patch.source.text), python_tree(patch.text)
     if old is None or new is None:
         return ""
-    names = {node.id for node in ast.walk(new) if isinstance(node, ast.Name)}
-    lost = sorted((_imported(old) & names) - _bound(new))
+    gone = _imported(old) - _imported(new)
+    if not gone:
+        return ""
+    used = {node.id for node in ast.walk(new) if isinstance(node, ast.Name)}
+    lost = sorted((gone & used) - _bound(new))
     return f"the import of {lost[0]} would be lost, and it is still used" if lost else ""
 
 
 def _imported(tree: ast.Module) -> set[str]:
-    return {
-        alias.asname or alias.name.split(".")[0]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in node.names
-    }
+    return {alias.asname or alias.name.split(".")[0] for node in imports_of(tree) for alias in node.names}
 
 
 def _bound(tree: ast.Module) -> set[str]:

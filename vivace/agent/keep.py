@@ -12,11 +12,16 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from vivace.agent.languages import language_of, python_tree
+from vivace.agent.languages import (
+    ANGLE_COMMENTS,
+    HASH_COMMENTS,
+    SLASH_COMMENTS,
+    STAR_COMMENTS,
+    language_of,
+    python_tree,
+)
 from vivace.agent.workspace import split_lines
 
-_HASH = {"python", "bash", "toml", "yaml", "ruby"}
-_SLASH = {"javascript", "typescript", "tsx", "go", "rust", "java", "c", "cpp", "css"}
 _ABOUT = re.compile(
     r"comment|doc ?strings?\b|documentation|\bdocs?\b|header|licen[cs]e|copyright|shebang|banner|first line|top of",
     re.IGNORECASE,
@@ -65,20 +70,21 @@ def _with_head(language: str, before: str, after: str) -> str:
 def _head_end(language: str, lines: list[str]) -> int:
     """How many lines stand before the first code: comments and blank ones."""
     closing = ""
+    mark = "//" if language in SLASH_COMMENTS else "--" if language == "sql" else ""
     for n, line in enumerate(lines):
         bare = line.strip()
         if closing:
             if closing in bare:
                 closing = ""
-        elif not bare or (bare.startswith("#!") and n == 0) or (bare.startswith("#") and language in _HASH):
+        elif not bare or (bare.startswith("#!") and n == 0) or (bare.startswith("#") and language in HASH_COMMENTS):
             continue
-        elif language in _SLASH and bare.startswith("/*"):
+        elif language in STAR_COMMENTS and bare.startswith("/*"):
             closing = "" if "*/" in bare[2:] else "*/"
             if not closing and not bare.endswith("*/"):
                 return n
-        elif language in ("html", "markdown") and bare.startswith("<!--"):
+        elif language in ANGLE_COMMENTS and bare.startswith("<!--"):
             closing = "" if "-->" in bare else "-->"
-        elif not ((language in _SLASH and bare.startswith("//")) or (language == "sql" and bare.startswith("--"))):
+        elif not (mark and bare.startswith(mark)):
             return n
     return 0 if closing else len(lines)
 
@@ -101,13 +107,15 @@ def _with_docstrings(before: str, after: str) -> tuple[str, list[str]]:
     for place, shown, _ in sorted(found, key=lambda entry: entry[0], reverse=True):
         doubled = place < len(lines) and not lines[place].strip()
         lines[place:place] = _without_last_blanks(shown) if doubled else shown
+    if not found:
+        return after, []
     text = "".join(line + "\n" for line in lines)
     mended = _definitions(text)
     for *_, name in found:
         now = mended.get(renamed.get(name, name))
         if now is None or _value(now) != _value(old[name]):
             return after, []
-    return text if found else after, [f"the docstring of {name or 'the module'}" for *_, name in found]
+    return text, [f"the docstring of {name or 'the module'}" for *_, name in found]
 
 
 def _renamed(old: dict[str, _Definition], new: dict[str, _Definition]) -> dict[str, str]:

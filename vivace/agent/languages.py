@@ -6,6 +6,7 @@ import ast
 import functools
 import importlib
 import warnings
+from collections.abc import Iterator
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -74,14 +75,42 @@ def language_of(name: str, text: str = "") -> str:
     return "bash" if first.rstrip().endswith("sh") else ""
 
 
+HASH_COMMENTS = {"python", "bash", "toml", "yaml", "ruby", "php"}
+SLASH_COMMENTS = {"javascript", "typescript", "tsx", "go", "rust", "java", "c", "cpp", "php"}
+STAR_COMMENTS = SLASH_COMMENTS | {"css", "sql"}
+ANGLE_COMMENTS = {"html", "markdown"}
+"""Languages by how their comments begin: ``#``, ``//``, ``/*`` and ``<!--``. SQL also has ``--``."""
+
+
+@functools.lru_cache(maxsize=4)
 def python_tree(text: str) -> ast.Module | None:
-    """The module, or ``None`` when this Python cannot parse it. Warnings about the code stay silent."""
+    """The module, or ``None`` when this Python cannot parse it. Warnings about the code stay silent.
+
+    The last few are kept, since many ask for the same one in a row: nobody may change a tree.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def statements(tree: ast.AST) -> Iterator[ast.stmt]:
+    """Every statement in a tree, in no order: a fraction of what :func:`ast.walk` visits, which enters expressions."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            for child in getattr(node, field, ()):
+                if isinstance(child, ast.stmt):
+                    yield child
+                waiting.append(child)
+
+
+def imports_of(tree: ast.Module) -> list[ast.Import | ast.ImportFrom]:
+    """Every import in a module, whatever its scope."""
+    return [node for node in statements(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 def parse_tree(language: str, text: str) -> Tree | None:

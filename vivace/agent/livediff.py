@@ -10,6 +10,9 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+HELD = 4
+"""New lines in a row that are held back until the answer is back in step. What is longer is shown before the old lines
+that it stands for: half a screen that nobody sees is worse than an order that is not the usual one."""
 Shown = tuple[str, str]
 """A mark (``" "``, ``-`` or ``+``) and a line."""
 
@@ -22,6 +25,8 @@ class LiveDiff:
         self._raw = old
         self._at = 0
         self._pending: list[str] = []
+        self._ahead = 0
+        """New lines of this change that were shown already."""
         self._where: dict[str, list[int]] = defaultdict(list)
         for n, line in enumerate(self._old):
             self._where[line].append(n)
@@ -39,6 +44,12 @@ class LiveDiff:
                 continue
             self._pending.append(line)
             self._resync(key, shown)
+            if len(self._pending) > HELD:  # the last one may yet be the first of a run
+                fresh = len(self._pending) - 1
+                self._ahead += fresh
+                self.changed += fresh
+                shown += [("+", line) for line in self._pending[:fresh]]
+                self._pending = self._pending[fresh:]
         return shown
 
     def finish(self) -> list[Shown]:
@@ -64,7 +75,8 @@ class LiveDiff:
             self._at = at + 1
 
     def _emit(self, upto: int, count: int, shown: list[Shown]) -> None:
-        self.changed += max(upto - self._at, count)
+        self.changed += max(upto - self._at, count + self._ahead) - self._ahead
+        self._ahead = 0
         shown += [("-", line) for line in self._raw[self._at : upto]]
         shown += [("+", line) for line in self._pending[:count]]
         self._at, self._pending = upto, self._pending[count:]

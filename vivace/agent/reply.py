@@ -2,14 +2,15 @@
 
 A fence is three or more backticks or tildes (CommonMark, "Fenced code blocks"). The prompt asks for a fence that is
 longer than any in the file; when the model opens a shorter one all the same, a fence inside the file looks like the
-end, so only a closing fence at the very end of the reply counts.
+end, so only a closing fence at the very end of the reply counts, or one that no block inside is open for and that
+nothing but talk follows.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 _OPENING = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^`]*)$")
 _RUN = re.compile(r"^[ \t]*(`{3,})", re.MULTILINE)
@@ -25,24 +26,45 @@ def fence_for(text: str) -> str:
 
 @dataclass(frozen=True)
 class Reply:
-    """``closed``: the code is whole. ``cut``: a fence was opened and never closed. ``none``: there was no fence."""
+    """``closed``: the code is whole. ``cut``: a fence or hunk was opened and never closed. ``none``: there was none."""
 
     state: ReplyState
     code: str
 
 
+class AnswerParser(Protocol):
+    """Reads an answer while it arrives."""
+
+    @property
+    def closed(self) -> bool:
+        """The answer is whole, and nothing that follows can matter."""
+        ...
+
+    def feed(self, delta: str) -> list[str]:
+        """Take more text; return the code lines (without ends) that are certain now."""
+        ...
+
+    def finish(self, *, complete: bool = True) -> Reply:
+        """The answer has ended; ``complete`` tells that the model ended it, and not a limit or a lost connection."""
+        ...
+
+
 class ReplyParser:
     """Feed it the text as it comes; it hands out the code lines that are certain.
 
-    ``fence`` is the one that the prompt asked for.
+    ``fence`` is the one that the prompt asked for, ``shown`` the code that it showed: no talk repeats a line of it.
     """
 
-    def __init__(self, fence: str = "```") -> None:
+    def __init__(self, fence: str = "```", shown: str = "") -> None:
         self._asked = len(fence)
+        self._shown = shown
         self._mark = ""
         self._ambiguous = False
         self._tail = ""
         self._held: list[str] = []
+        """From the last line on that may be the closing fence."""
+        self._inside = self._ends = False
+        """A block inside the code is open; and none was when ``_held`` began."""
         self._code: list[str] = []
         self.closed = False
         """The closing fence was seen and nothing that follows can matter."""
@@ -66,12 +88,9 @@ class ReplyParser:
         if not self._mark:
             return Reply("none", "")
         if not self.closed and self._held and complete:
-            # Ambiguous fence: the last closing line is the end if nothing but blank lines follows it.
-            last = max(n for n, line in enumerate(self._held) if self._closes(line))
-            if not any(line.strip() for line in self._held[last + 1 :]):
-                self._code += self._held[:last]
-                self._held = []
-                self.closed = True
+            known = {line.strip() for line in self._shown.split("\n")} if self._ends else set()
+            talk = [line.strip() for line in self._held[1:] if line.strip()]
+            self.closed = not talk or (self._ends and known.isdisjoint(talk))
         return Reply("closed" if self.closed else "cut", "".join(line + "\n" for line in self._code))
 
     def _line(self, line: str) -> bool:
@@ -81,13 +100,15 @@ class ReplyParser:
                 self._mark = opening[1]
                 self._ambiguous = self._mark[0] == "`" and len(self._mark) < self._asked
         elif not self._closes(line):
-            if self._held and line.strip():
+            opens = self._ambiguous and not self._inside and _OPENING.match(line) is not None
+            if self._held and (opens or (line.strip() and not self._ends)):
                 self._code += self._held
                 self._held = []
+            self._inside = self._inside or opens
             (self._held if self._held else self._code).append(line)
         elif self._ambiguous:
             self._code += self._held
-            self._held = [line]
+            self._held, self._ends, self._inside = [line], not self._inside, not self._inside
         else:
             self.closed = True
         return self.closed

@@ -27,6 +27,8 @@ class EditRequest:
     candidates: int = 1
     root: Path | None = None
     """The workspace; the current folder by default."""
+    dialect: str = ""
+    """The form of the answers (:data:`vivace.edit_dialect.EditDialect`); by default the model's own."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,16 @@ class FileOutcome:
     attempts: list[Attempt] = field(default_factory=list)
     winner: Attempt | None = None
     """The attempt that the status rests on; ``None`` when all were refused."""
+    asked: list[str] = field(default_factory=list)
+    """What was asked for, round by round: a dialect, ``told`` behind it for a second try with the reason of the first;
+    ``whole function`` and ``whole file``."""
+    rungs: tuple[str, ...] = ()
+    """How each hunk of the answer was found, from ``exact`` down; empty where the code was written anew."""
+
+    @property
+    def dialect(self) -> str:
+        """What the status rests on."""
+        return self.asked[-1] if self.asked else ""
 
 
 EditEvent = Opened | Began | Lines | Settled

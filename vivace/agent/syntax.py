@@ -5,6 +5,7 @@ Nothing is ever executed: Python is compiled and thrown away, JSON and TOML are 
 
 from __future__ import annotations
 
+import functools
 import json
 import tomllib
 import warnings
@@ -28,7 +29,7 @@ Checker = Callable[[str], "str | None"]
 
 
 def compare(name: str, before: str, after: str) -> Syntax:
-    """Judge ``after`` by the first checker that finds ``before`` sound."""
+    """Judge ``after`` by the first checker that finds ``before`` sound; what was broken may be mended."""
     language = language_of(name, before)
     broken = ""
     for checker in _checkers(language):
@@ -36,11 +37,13 @@ def compare(name: str, before: str, after: str) -> Syntax:
         if fault is None:
             continue
         if fault:
-            broken = fault
+            if checker(after) == "":
+                return Syntax(checked=True)
+            broken = broken or fault
             continue
         return Syntax(checked=True, fault=checker(after) or "")
     if broken:
-        return Syntax(checked=False, note=f"did not parse before the edit either ({broken})")
+        return Syntax(checked=False, note=f"does not parse, and did not before the edit ({broken})")
     return Syntax(checked=False, note=f"no syntax check for {language or 'this kind of file'}")
 
 
@@ -50,6 +53,8 @@ def _checkers(language: str) -> list[Checker]:
     if language == "toml":
         return [_toml]
     tree: list[Checker] = [lambda text: _tree(language, text)]
+    if language in _HEADS:  # fragments without a package clause are checked all the same
+        return [lambda text: _ordered(language, text), *tree]
     if language == "json":
         return [_json, *tree]
     if language == "c":  # a .h file may hold C++
@@ -57,6 +62,7 @@ def _checkers(language: str) -> list[Checker]:
     return tree
 
 
+@functools.lru_cache(maxsize=4)
 def _python(text: str) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -71,12 +77,26 @@ def _python(text: str) -> str:
 
 def _json(text: str) -> str:
     try:
-        json.loads(text)
+        json.loads(text, object_pairs_hook=_without_twins)
     except json.JSONDecodeError as error:
         return f"line {error.lineno}: {error.msg}"
+    except _Twin as error:
+        return f"the key {error} stands twice in one object"
     except RecursionError:
         return "nested too deeply"
     return ""
+
+
+class _Twin(Exception):
+    """A key that an object has already: most readers take the last one, and the others are lost."""
+
+
+def _without_twins(pairs: list[tuple[str, object]]) -> None:
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise _Twin(json.dumps(key, ensure_ascii=False)[:60])
+        seen.add(key)
 
 
 def _toml(text: str) -> str:
@@ -87,6 +107,33 @@ def _toml(text: str) -> str:
     except RecursionError:
         return "nested too deeply"
     return ""
+
+
+_HEADS = {
+    "go": ("package_clause", "import_declaration"),
+    "java": ("package_declaration", "import_declaration"),
+}
+"""What has to stand at the head of a file, in this order. The grammars take both anywhere, and the first twice."""
+
+
+def _ordered(language: str, text: str) -> str | None:
+    """As :func:`_tree`, and one package clause, then the imports, then the rest."""
+    tree = parse_tree(language, text)
+    if tree is None or tree.root_node.has_error:
+        return _tree(language, text)
+    heads, reached, packages = _HEADS[language], 0, 0
+    for node in tree.root_node.named_children:
+        if "comment" in node.type:
+            continue
+        rank = heads.index(node.type) if node.type in heads else len(heads)
+        packages += rank == 0
+        if packages > 1:
+            return f"line {node.start_point[0] + 1}: a second package clause"
+        if rank < reached:
+            what = "import" if rank else "package clause"
+            return f"line {node.start_point[0] + 1}: the {what} stands behind other code"
+        reached = rank
+    return "there is no package clause" if language == "go" and not packages else ""
 
 
 def _tree(language: str, text: str) -> str | None:

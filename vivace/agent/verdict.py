@@ -7,12 +7,17 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from vivace.agent.applier import Patch, make_patch
+from vivace.agent.asked import bad_import, without_echo
 from vivace.agent.attempt import Attempt
 from vivace.agent.dialect import Ask
-from vivace.agent.extras import only_layout, without_examples
-from vivace.agent.guards import lost_code
+from vivace.agent.edit_dialects.question import HunkAsk
+from vivace.agent.extras import changes_code, only_layout, without_examples
+from vivace.agent.guards import import_still_used, lost_code, shrunk_or_grown
 from vivace.agent.keep import put_back_kept
+from vivace.agent.renames import only_renamed, renames
 from vivace.agent.syntax import compare
+from vivace.agent.tools.damage import damage, lost_comments
+from vivace.errors import UsageError
 
 _ABOUT_SPACE = re.compile(r"white ?space|trailing|blank|format|lint|pep ?8|indent", re.IGNORECASE)
 
@@ -25,31 +30,95 @@ class Verdict:
     reason: str = ""
     unchanged: bool = False
     note: str = ""
-    """What was left out or put back, and what could not be checked."""
+    """What was left out or put back, which comments are gone, and what could not be checked."""
+    rungs: tuple[str, ...] = ()
+    """How each hunk was found; none where the whole was written anew."""
+    told: str = ""
+    """What the model is to know about its answer, with the nearest real lines."""
 
 
-def judge(ask: Ask, attempt: Attempt) -> Verdict:
-    """Check one answer. Nothing is applied that was not closed by its fence."""
+def judge(ask: Ask | HunkAsk, attempt: Attempt) -> Verdict:
+    """Check one answer. Nothing is applied that was not closed by its mark."""
+    if isinstance(ask, HunkAsk):
+        return _judge_hunks(ask, attempt)
     if attempt.reply.state != "closed":
         if attempt.failure:
             return Verdict(reason=attempt.failure)
         if attempt.reply.state == "cut":
-            return Verdict(reason="the answer ended before its closing fence")
+            return Verdict(reason="the model's answer breaks off before the end of its code")
         return Verdict(reason="the model returned no code", unchanged=True)
     name, before = ask.source.name, ask.source.text
-    text, left_out = without_examples(name, before, ask.whole(attempt.reply.code), ask.instruction)
+    code, echo = without_echo(name, ask.shown, attempt.reply.code, ask.instruction)
+    text, left_out = without_examples(name, before, ask.whole(code), ask.instruction)
     text, kept = put_back_kept(name, before, text, ask.instruction)
+    text, taken = only_renamed(name, before, text, ask.instruction)
     patch = make_patch(ask.source, text, keep_trailing_space=_space_is_noise(name, ask.instruction))
     if not patch.blocks:
-        return Verdict(reason="the model returned the code unchanged", unchanged=True)
+        return Verdict(reason=taken or "the model returned the code unchanged", unchanged=True)
     if reason := only_layout(name, before, text, ask.instruction):
         return Verdict(reason=reason, unchanged=True)
-    if reason := lost_code(patch, ask.instruction):
+    reason = (
+        lost_code(patch, ask.instruction)
+        or bad_import(ask.source, patch.text, ask.instruction)
+        or changes_code(name, before, patch.text, ask.instruction)
+    )
+    if reason:
         return Verdict(reason=reason)
     syntax = compare(name, before, patch.text)
     if syntax.fault:
         return Verdict(reason=f"the result does not parse ({syntax.fault})")
-    return Verdict(patch=patch, note="; ".join(note for note in (left_out, kept, syntax.note) if note))
+    return Verdict(patch=patch, note=_joined(echo, left_out, kept, taken, *_gone(patch, ask.instruction), syntax.note))
+
+
+def _judge_hunks(ask: HunkAsk, attempt: Attempt) -> Verdict:
+    """Hunks say what they remove, so that nothing is put back; all other guards hold."""
+    if attempt.reply.state != "closed":
+        if attempt.failure:
+            return Verdict(reason=attempt.failure)
+        if attempt.reply.state == "cut":
+            reason = "the answer ended in the middle of a hunk"
+            return Verdict(reason=reason, told=f"{reason}.\n{ask.form.rules(ask.source)}")
+        return Verdict(reason="the model returned no change", unchanged=True)
+    try:
+        applied = ask.read(attempt.reply.code)
+    except UsageError as error:
+        return Verdict(reason=error.message, told=_told(error), unchanged=error.code == "no_change")
+    name, before = ask.source.name, ask.source.text
+    text, taken = only_renamed(name, before, applied.text, ask.instruction)
+    patch = make_patch(ask.source, text)
+    if not patch.blocks:
+        return Verdict(reason=taken or "the model returned the code unchanged", unchanged=True)
+    reason = (
+        damage(patch)
+        or shrunk_or_grown(patch, ask.instruction)
+        or import_still_used(patch)
+        or bad_import(ask.source, patch.text, ask.instruction)
+        or changes_code(name, before, patch.text, ask.instruction)
+    )
+    if reason:
+        return Verdict(reason=reason, told=f"{reason}.", rungs=applied.rungs)
+    found = [f"found by {rung}" for rung in dict.fromkeys(applied.rungs) if rung not in _PLAIN]
+    note = _joined(*found, taken, *_gone(patch, ask.instruction), compare(name, before, patch.text).note)
+    return Verdict(patch=patch, note=note, rungs=applied.rungs)
+
+
+_PLAIN = ("exact", "anchor", "end of file")
+_COMMENTS = 5
+"""Lost comments that are told one by one."""
+
+
+def _gone(patch: Patch, instruction: str) -> list[str]:
+    if renames(instruction):  # a comment that holds the name is renamed
+        return []
+    return [f"comment removed: {comment[:100]}" for comment in lost_comments(patch)[:_COMMENTS]]
+
+
+def _told(error: UsageError) -> str:
+    return f"{error.message}.\n{error.hint}".strip()
+
+
+def _joined(*notes: str) -> str:
+    return "; ".join(note for note in notes if note)
 
 
 def _space_is_noise(name: str, instruction: str) -> bool:

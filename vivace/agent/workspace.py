@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shlex
 import shutil
 import signal
 import stat
@@ -96,8 +97,8 @@ class Workspace:
     def read(self, path: str | Path) -> SourceFile:
         """Read one file.
 
-        Raises :class:`UsageError` when it is missing, no regular file, outside the workspace, not writable, binary, not
-        UTF-8 or larger than any window.
+        Raises :class:`UsageError` when it is missing, no regular file, outside the workspace, read-only, not writable,
+        binary, not UTF-8 or larger than any window.
         """
         name = str(path)
         if "\0" in name:
@@ -123,6 +124,7 @@ class Workspace:
             raise UsageError(
                 f"{name}: {status.st_size:,} bytes, larger than the window of any model", code="too_large", param="path"
             )
+        _check_writable(name, status.st_mode)
         if not os.access(real, os.W_OK) or not os.access(real.parent, os.W_OK):
             raise UsageError(f"{name}: not writable", code="not_writable", param="path")
         try:
@@ -144,6 +146,17 @@ class Workspace:
         return list({source.path: source for source in map(self.read, paths)}.values())
 
 
+def _check_writable(name: str, mode: int) -> None:
+    """Whoever took the right to write from a file meant it, though a replacement, or root, needs none."""
+    if not mode & stat.S_IWUSR:
+        raise UsageError(
+            f"{name}: is read-only",
+            hint=f"Nothing was written. To allow it: chmod u+w {shlex.quote(name)}",
+            code="not_writable",
+            param="path",
+        )
+
+
 def write_all(changes: Sequence[tuple[SourceFile, bytes]], interrupted: threading.Event | None = None) -> None:
     """Write every file or none.
 
@@ -152,7 +165,8 @@ def write_all(changes: Sequence[tuple[SourceFile, bytes]], interrupted: threadin
     twins, as with every atomic replacement. A failure in the middle puts back what was replaced, and so does
     ``interrupted`` (of :func:`interrupts_held`), which then raises :class:`KeyboardInterrupt`.
 
-    Raises :class:`VivaceError` (``changed_meanwhile``, ``write_failed``); the files are then as before.
+    Raises :class:`VivaceError` (``changed_meanwhile``, ``not_writable``, ``write_failed``); the files are then as
+    before.
     """
     staged: list[tuple[SourceFile, Path]] = []
     replaced: list[SourceFile] = []
@@ -202,14 +216,16 @@ def _heed(interrupted: threading.Event | None) -> None:
 def _verify(source: SourceFile) -> None:
     try:
         same = source.path.read_bytes() == source.raw
+        mode = source.path.stat().st_mode
     except OSError:
-        same = False
+        same, mode = False, source.mode
     if not same:
         raise VivaceError(
             f"{source.name}: was changed by someone else since it was read",
             hint="Nothing was written. Run the command again on the new content.",
             code="changed_meanwhile",
         )
+    _check_writable(source.name, mode)
 
 
 def _stage(source: SourceFile, data: bytes) -> Path:

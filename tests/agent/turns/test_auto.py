@@ -8,7 +8,7 @@ import pytest
 
 from tests.agent.turns.stage import play, say, stage
 from vivace.agent.sessions.entries import User
-from vivace.agent.turns.auto import Decision, decide, is_question
+from vivace.agent.turns.auto import Decision, decide
 from vivace.agent.turns.named import named_files, obvious_files
 
 
@@ -74,23 +74,6 @@ def test_what_takes_long_to_verify_is_not_checked_behind_a_fast_answer(tmp_path:
             assert (await decide(desk, [User("rename x in app.py")], "deep")).reason == "as you set it"
 
     play(run)
-
-
-@pytest.mark.parametrize(
-    ("text", "question"),
-    [
-        ("Can you add a test?", False),
-        ("Could you tell me about f?", True),
-        ("why is this slow?", True),
-        ("Explain the loop", True),
-        ("add a loop", False),
-        ("the loop is slow, isn't it?", True),
-        ("Does it return None? If so, fix it.", True),
-        ("list the files", False),
-    ],
-)
-def test_questions_are_told_from_requests(text: str, question: bool) -> None:
-    assert is_question(text) is question
 
 
 def test_names_of_files_are_found_in_what_is_said(tmp_path: Path) -> None:

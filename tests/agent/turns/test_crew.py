@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.turns.stage import Seen, Stage, call, play, say, stage
+from vivace.agent.turns import crew
 from vivace.agent.turns.events import Said, ToolBegan, TurnEnded, WorkerChanged
 from vivace.agent.turns.limits import Limits
 from vivace.agent.turns.threeway import merge_all
@@ -183,6 +184,84 @@ def test_the_model_can_delegate(tmp_path: Path) -> None:
             assert scene.agent.workers()[0].task == "look around"
             await over(scene, "worker-1")
             assert scene.agent.workers()[0].said == "I am the worker."
+
+    play(run)
+
+
+def test_the_model_is_told_when_a_worker_ends_and_can_ask_for_it(tmp_path: Path) -> None:
+    """Jobs are killed although a notice was promised: anthropics/claude-code#83627."""
+    root = repository(tmp_path)
+
+    def act(seen: Seen) -> list[Step]:
+        if seen.users[0].startswith("set "):
+            return worker(seen)
+        asked = [
+            call("delegate", task="set a.txt 2 ONE"),
+            call("workers", do="wait", worker="worker-1", seconds=20),
+            call("workers", do="diff", worker="worker-1"),
+            call("workers"),
+            call("workers", do="stop", worker="worker-9"),
+        ]
+        return [asked[len(seen.outputs)]] if len(seen.outputs) < len(asked) else [say("ok")]
+
+    async def run() -> None:
+        async with stage(tmp_path, act, worker_limits=Limits(steps=7, tokens=9000, seconds=60.0)) as scene:
+            scene.agent.say("go")
+            await scene.until(TurnEnded)
+            while not [event for event in scene.of(TurnEnded) if not event.worker]:
+                await asyncio.sleep(0.005)
+            started, waited, diff, listed, unknown = scene.seen[-1].outputs
+            assert "workers(do='list'" in started and "worker-1" in started
+            assert waited.startswith("worker-1: done, 2 of 7 steps") and "of 9,000 tokens" in waited
+            assert "offered to the user: a.txt" in waited and "Its last words: Done." in waited
+            assert "+ONE" in diff and listed == waited and "no worker 'worker-9'" in unknown
+            told = [text for text in scene.seen[-1].users if "A background worker has ended. worker-1: done" in text]
+            assert len(told) == 1 and "a.txt" in told[0]
+            assert (root / "a.txt").read_text().startswith("a.txt 0\na.txt 1\n")
+            await scene.turn("again")
+            assert sum("A background worker has ended" in text for text in scene.seen[-1].users) == 1
+
+    play(run)
+
+
+def test_where_nobody_stays_to_accept_there_are_no_workers(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+
+    async def run() -> None:
+        async with stage(tmp_path, lambda seen: [say("ok")], max_workers=0) as scene:
+            await scene.turn("go")
+            assert not {"delegate", "workers"} & set(scene.seen[-1].tools) and "ask" in scene.seen[-1].tools
+            with pytest.raises(VivaceError, match="no background workers"):
+                await scene.agent.background("x")
+        async with stage(tmp_path, lambda seen: [Step(tokens=9000, pause=0.01)]) as scene:
+            name = await scene.agent.background("x")
+            while scene.agent.workers()[0].state != "running":
+                await asyncio.sleep(0.01)
+        last = scene.of(WorkerChanged)[-1]
+        assert (last.worker, last.state, last.note) == (name, "stopped", "ended with the conversation")
+
+    play(run)
+
+
+def test_a_worker_is_seen_at_work_with_its_caps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three agents spend unseen: anthropics/claude-code#94013."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.setattr(crew, "TICK", 0.05)
+
+    def act(seen: Seen) -> list[Step]:
+        return [call("shell", command="sleep 0.6")] if not seen.outputs else [say("ok")]
+
+    async def run() -> None:
+        limits = Limits(steps=5, tokens=90_000, seconds=30.0, cost=1.0)
+        async with stage(tmp_path, act, worker_limits=limits) as scene:
+            await over(scene, await scene.agent.background("look"))
+            seen = scene.of(WorkerChanged)
+            running = [event for event in seen if event.state == "running"]
+            seconds = [event.seconds for event in running]
+            assert len(running) > 6 and seconds == sorted(seconds) and seconds[-1] > 0.4
+            caps = {(e.most_steps, e.most_tokens, e.most_seconds, e.most_cost, e.model) for e in seen}
+            assert caps == {(5, 90_000, 30.0, 1.0, "acting")}
+            assert (seen[-1].state, seen[-1].steps, seen[-1].cost) == ("done", 2, 0.0)
 
     play(run)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,6 +13,9 @@ import pytest
 from tests.agent.scripted import Script, ScriptedService
 from tests.bench.tasksets.samples import GOOD, SECRET, WRONG, entry, task, write
 from vivace.agent.sandbox.base import NoSandbox
+from vivace.agent.tools.output import Output
+from vivace.agent.tools.process import Process
+from vivace.agent.tools.processes import Processes
 from vivace.bench.tasksets.job import Job, run_job
 from vivace.bench.tasksets.journal import Head, Journal, journal_of
 from vivace.bench.tasksets.record import Options, Record, load
@@ -90,6 +93,30 @@ def test_the_tests_never_reach_the_model_the_filters_or_the_workspace() -> None:
         assert "Fix the bug in the function" in text
         assert SECRET not in text and "task_tests" not in text and "TESTS PASSED" not in text
     assert len(seen) == 2 and not any(SECRET in text or "task_tests" in text for text in seen)
+
+
+def test_several_candidates_race_as_in_the_agent_and_are_checked_by_what_the_task_shows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The smallest diff is wrong; the instruction's example says which is right. No check sees the hidden tests."""
+    run = Processes.run
+    ran: list[str] = []
+
+    async def watched(self: Processes, argv: Sequence[str], cwd: Path, timeout: float, output: Output) -> Process:
+        ran.append(" ".join(argv))
+        copies = [path for folder in (cwd, cwd.parent) for path in folder.rglob("*") if path.is_file()]
+        ran.extend(f"{path} {path.read_text()}" for path in copies)
+        return await run(self, argv, cwd, timeout, output)
+
+    monkeypatch.setattr(Processes, "run", watched)
+    right = GOOD.replace("    return x * 2", "    twice = x + x\n    return twice")
+    service, solver = fast(*[Script.file(WRONG)] * 3, Script.file(right), candidates=4)
+    given = task(instruction="Mend `double`: double(21) == 42.")
+    found = asyncio.run(one_task(given, 3, solver, NoSandbox()))
+    assert found.passed and len(service.requests) == 4 and not found.second_round
+    assert any("double(21)" in text for text in ran) and any("return x * 3" in text for text in ran)
+    assert not any(SECRET in text or "task_tests" in text or "TESTS PASSED" in text for text in ran)
+    assert [request.seed for request in service.requests] == [3, 4, 5, 6]
 
 
 def test_seeds_and_order() -> None:

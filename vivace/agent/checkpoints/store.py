@@ -188,14 +188,14 @@ class CheckpointStore:
             way = self._way(target, position)
             return self._go(way, [_Ahead(way.before.id, position)], target.position)
 
-    def undo(self, kind: str | None = None, position: Position | None = None) -> Restored:
-        """Go to the last checkpoint before: of that kind, or the last whose files are not those of now.
+    def undo(self, kind: str | None = None, position: Position | None = None, to: int | None = None) -> Restored:
+        """Go to the last checkpoint before: of that kind, or the last whose files are not those of now; or to ``to``.
 
         With ``kind`` and ``position``, a checkpoint of that kind that the files are at is gone to when the conversation
         has gone on from it. Raises :class:`UsageError` (``nothing_to_undo``).
         """
         with self._held():
-            target = self._earlier(kind, position)
+            target = self._earlier(kind, position) if to is None else self._get(to)
             if target is None:
                 raise UsageError("There is nothing to undo: no earlier checkpoint.", code="nothing_to_undo")
             way = self._way(target, position)

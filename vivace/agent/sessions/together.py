@@ -44,9 +44,11 @@ def files_at(conversation: Conversation, leaf: str | None) -> FilesAt | None:
     return _after(conversation, leaf) or found
 
 
-def step_back(conversation: Conversation, store: CheckpointStore, kind: str | None = TURN) -> Restored:
-    """Undo the files to the last checkpoint of ``kind``, and the conversation to where it stood there."""
-    return _follow(conversation, store, store.undo(kind, position_of(conversation)))
+def step_back(
+    conversation: Conversation, store: CheckpointStore, kind: str | None = TURN, to: int | None = None
+) -> Restored:
+    """Undo the files to the last checkpoint of ``kind``, or to ``to``, and the conversation to where it stood there."""
+    return _follow(conversation, store, store.undo(kind, position_of(conversation), to))
 
 
 def step_forth(conversation: Conversation, store: CheckpointStore) -> Restored:
@@ -62,7 +64,7 @@ def go_to(conversation: Conversation, store: CheckpointStore, number: int) -> Re
 def reconcile(conversation: Conversation, store: CheckpointStore) -> bool:
     """To be called on opening: a crash may have come between the files and the conversation. Whether it had."""
     position = store.unsettled
-    if position is None or not _knows(conversation, position):
+    if position is None or not knows(conversation, position):
         return False
     behind = conversation.leaf != (position.entry or None)
     if behind:
@@ -72,13 +74,13 @@ def reconcile(conversation: Conversation, store: CheckpointStore) -> bool:
 
 
 def _follow(conversation: Conversation, store: CheckpointStore, restored: Restored) -> Restored:
-    if restored.position is not None and _knows(conversation, restored.position):
+    if restored.position is not None and knows(conversation, restored.position):
         conversation.branch(restored.position.entry or None)
         store.settle()
     return restored
 
 
-def _knows(conversation: Conversation, position: Position) -> bool:
+def knows(conversation: Conversation, position: Position) -> bool:
     """Whether it can go there: its own place, or one that it has from the conversation that it was forked from."""
     if not position.entry:
         return position.conversation in (conversation.id, *conversation.header.lineage)

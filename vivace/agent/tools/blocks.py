@@ -5,6 +5,7 @@ Nothing is guessed by likeness. A text that stands nowhere, or in two places, is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -40,10 +41,32 @@ class Change(Struct, frozen=True):
     last: int
 
 
-def replace(name: str, text: str, search: str, replacement: str) -> Change:
-    """Put ``replacement`` in the one place of ``search``. All texts have LF line ends.
+class Found(Struct, frozen=True):
+    """The one place: ``lines[first:last]`` (from 0, half open) give way to ``fresh``."""
 
-    Raises :class:`UsageError`: ``no_match`` or ``many_matches`` with the real lines, ``no_change``, ``empty_search``.
+    first: int
+    last: int
+    fresh: list[str]
+    rung: Rung
+
+
+def replace(name: str, text: str, search: str, replacement: str) -> Change:
+    """Put ``replacement`` in the one place of ``search``. All texts have LF line ends. Errors as for :func:`find`."""
+    lines = split_lines(text)
+    found = find(name, lines, search, replacement)
+    whole = [*lines[: found.first], *found.fresh, *lines[found.last :]]
+    end = "\n" if text.endswith("\n") and whole else ""
+    return Change("\n".join(whole) + end, found.rung, found.first + 1, found.last)
+
+
+def find(
+    name: str, lines: Sequence[str], search: str, replacement: str, within: range | None = None, *, parts: bool = True
+) -> Found:
+    """The one place of ``search`` among the lines of a file, and what stands there afterwards.
+
+    ``within`` bounds the lines that may be replaced. ``parts`` allows a single line to be found inside a longer one, if
+    no word is cut. Raises :class:`UsageError`: ``no_match`` or ``many_matches`` with the real lines, ``no_change``,
+    ``empty_search``.
     """
     if not search.strip():
         raise UsageError(
@@ -54,35 +77,23 @@ def replace(name: str, text: str, search: str, replacement: str) -> Change:
         )
     if search == replacement:
         raise UsageError(f"{name}: search and replacement are the same", code="no_change", param="replace")
-    lines, wanted, new = split_lines(text), split_lines(search), split_lines(replacement)
-    for rung, key in _LINE_RUNGS:
-        places = _places(lines, wanted, key)
-        if not places and rung == "exact" and "\n" not in search.rstrip("\n"):
-            change = _part_of_line(name, text, search, replacement)
-            if change is not None:
-                return change
+    wanted, new = split_lines(search), split_lines(replacement)
+    room = within if within is not None else range(len(lines))
+    for rung, look in _RUNGS:
+        places = [n for n in look(lines, wanted) if n >= room.start and n + len(wanted) <= room.stop]
+        if not places and rung == "exact" and parts and "\n" not in search.rstrip("\n"):
+            part = _part_of_line(name, lines, search, replacement, room)
+            if part is not None:
+                return part
         if len(places) > 1:
             raise _many(name, lines, wanted, places, rung)
         if places:
-            return _settled(text, lines, places[0], wanted, new, rung)
-    places = _shifted(lines, wanted)
-    if len(places) > 1:
-        raise _many(name, lines, wanted, places, "indentation")
-    if places:
-        return _settled(text, lines, places[0], wanted, new, "indentation")
-    places = _places(lines, wanted, _folded)
-    if len(places) > 1:
-        raise _many(name, lines, wanted, places, "punctuation")
-    if places:
-        return _settled(text, lines, places[0], wanted, new, "punctuation")
+            return _settled(lines, places[0], wanted, new, rung)
     raise _none(name, lines, wanted, new)
 
 
 def _folded(line: str) -> str:
     return line.translate(_FOLD).rstrip()
-
-
-_LINE_RUNGS: tuple[tuple[Rung, Callable[[str], str]], ...] = (("exact", str), ("trailing space", str.rstrip))
 
 
 def _places(lines: Sequence[str], wanted: Sequence[str], key: Callable[[str], str]) -> list[int]:
@@ -115,15 +126,21 @@ def _shift(real: Sequence[str], wanted: Sequence[str]) -> tuple[str, str] | None
     return shifts.pop() if len(shifts) == 1 else None
 
 
-def _settled(text: str, lines: Sequence[str], at: int, wanted: Sequence[str], new: Sequence[str], rung: Rung) -> Change:
+_RUNGS: tuple[tuple[Rung, Callable[[Sequence[str], Sequence[str]], list[int]]], ...] = (
+    ("exact", lambda lines, wanted: _places(lines, wanted, str)),
+    ("trailing space", lambda lines, wanted: _places(lines, wanted, str.rstrip)),
+    ("indentation", _shifted),
+    ("punctuation", lambda lines, wanted: _places(lines, wanted, _folded)),
+)
+
+
+def _settled(lines: Sequence[str], at: int, wanted: Sequence[str], new: Sequence[str], rung: Rung) -> Found:
     """Replace the lines at ``at``. Lines that the replacement only repeats stay as the file has them."""
     real = lines[at : at + len(wanted)]
     shift = _shift(real, wanted) if rung == "indentation" else None
     origin = {j: i for i, j in matches(wanted, new)}
     fresh = [real[origin[j]] if j in origin else _reindented(line, shift) for j, line in enumerate(new)]
-    whole = [*lines[:at], *fresh, *lines[at + len(wanted) :]]
-    end = "\n" if text.endswith("\n") and whole else ""
-    return Change("\n".join(whole) + end, rung, at + 1, at + len(wanted))
+    return Found(at, at + len(wanted), fresh, rung)
 
 
 def _reindented(line: str, shift: tuple[str, str] | None) -> str:
@@ -133,18 +150,25 @@ def _reindented(line: str, shift: tuple[str, str] | None) -> str:
     return put + line.removeprefix(cut)
 
 
-def _part_of_line(name: str, text: str, search: str, replacement: str) -> Change | None:
+def _part_of_line(name: str, lines: Sequence[str], search: str, replacement: str, room: range) -> Found | None:
     search, replacement = search.rstrip("\n"), replacement.rstrip("\n")
-    times = text.count(search)
+    places = [n for n in room if search in lines[n]]
+    times = sum(lines[n].count(search) for n in places)
+    if times > 1:
+        raise _many(name, lines, [search], places, "part of a line", times)
     if not times:
         return None
-    start = text.find(search)
-    if times > 1:
-        lines = split_lines(text)
-        places = [n for n, line in enumerate(lines) if search in line]
-        raise _many(name, lines, [search], places, "part of a line", times)
-    line = text.count("\n", 0, start) + 1
-    return Change(text[:start] + replacement + text[start + len(search) :], "part of a line", line, line)
+    line = lines[places[0]]
+    start = line.find(search)
+    # A place that cuts a word is chance: "x = 1" is no part of "max = 12".
+    if _cuts(line[:start][-1:], search[:1]) or _cuts(search[-1:], line[start + len(search) :][:1]):
+        return None
+    fresh = (line[:start] + replacement + line[start + len(search) :]).split("\n")
+    return Found(places[0], places[0] + 1, fresh, "part of a line")
+
+
+def _cuts(left: str, right: str) -> bool:
+    return re.fullmatch(r"\w\w", left + right) is not None
 
 
 def _many(

@@ -6,17 +6,17 @@ suspected of forgetting.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Sequence
 
 from vivace.agent.applier import Patch
 from vivace.agent.guards import elided
-from vivace.agent.languages import language_of
+from vivace.agent.languages import ANGLE_COMMENTS, HASH_COMMENTS, SLASH_COMMENTS, STAR_COMMENTS, language_of
 from vivace.agent.linediff import Block
 from vivace.agent.syntax import compare
 
-_COMMENT = re.compile(r"^\s*(#(?!!|include|define|if|endif|else|pragma)|//|/\*|\*(?=\s|/)|--\s|<!--|\"\"\")\s*\S")
 GROWTH = 4
 """A file over ``LARGE`` bytes may not become more than so many times as long by one call."""
 LARGE = 64 * 1024
@@ -43,9 +43,10 @@ def multiplied(patch: Patch) -> str:
 
 def doubled(patch: Patch) -> str:
     """Lines that are put right beside the same lines: an edit that was made already, made again."""
+    comment = comment_of(language_of(patch.source.name, patch.source.text))
     for block in patch.blocks:
         fresh = [line.strip() for line in patch.new[block.j1 : block.j2]]
-        if block.i1 != block.i2 or not _weighty(fresh):
+        if block.i1 != block.i2 or not _weighty(fresh, comment):
             continue
         before = [line.strip() for line in patch.new[max(0, block.j1 - len(fresh)) : block.j1]]
         behind = [line.strip() for line in patch.new[block.j2 : block.j2 + len(fresh)]]
@@ -62,26 +63,45 @@ def broken(patch: Patch) -> str:
 
 def lost_comments(patch: Patch) -> list[str]:
     """Comments that are gone although code beside them stays; for the user's eyes."""
-    if not language_of(patch.source.name, patch.source.text):
+    language = language_of(patch.source.name, patch.source.text)
+    if not language:
         return []
+    comment = comment_of(language)
     kept = Counter(line.strip() for line in patch.new)
     lost = []
     for block in patch.blocks:
         for line in patch.old[block.i1 : block.i2]:
             bare = line.strip()
-            if _COMMENT.match(line) and not kept[bare] and _code_stays(patch, block):
+            if comment.match(line) and not kept[bare] and _code_stays(patch, block, comment):
                 lost.append(bare)
     return lost
 
 
-def _code_stays(patch: Patch, block: Block) -> bool:
+@functools.cache
+def comment_of(language: str) -> re.Pattern[str]:
+    """Matches a line that is a comment and says something. Of an unknown language: by any mark there is."""
+    marks = []
+    if language in HASH_COMMENTS or not language:
+        marks.append(r"#(?![!\[])" if language == "php" else "#(?!!)")  # "#[" opens an attribute of PHP
+    if language in SLASH_COMMENTS or not language:
+        marks.append("//")
+    if language in STAR_COMMENTS or not language:
+        marks += [r"/\*", r"\*(?=\s|/)"]
+    if language == "sql" or not language:
+        marks.append(r"--\s")
+    if language in ANGLE_COMMENTS or not language:
+        marks.append("<!--")
+    return re.compile(rf"^\s*(?:{'|'.join(marks)})\s*\S" if marks else r"(?!)")
+
+
+def _code_stays(patch: Patch, block: Block, comment: re.Pattern[str]) -> bool:
     """Something was put in place of what was taken away: the comment was not removed with its code."""
-    return any(line.strip() and not _COMMENT.match(line) for line in patch.new[block.j1 : block.j2]) or all(
-        not line.strip() or _COMMENT.match(line) for line in patch.old[block.i1 : block.i2]
+    return any(line.strip() and not comment.match(line) for line in patch.new[block.j1 : block.j2]) or all(
+        not line.strip() or comment.match(line) for line in patch.old[block.i1 : block.i2]
     )
 
 
-def _weighty(lines: Sequence[str]) -> bool:
+def _weighty(lines: Sequence[str], comment: re.Pattern[str]) -> bool:
     """More than a closing brace or a blank line: three lines of substance, or a comment."""
     solid = [line for line in lines if len(line) >= 8]
-    return len(solid) >= 3 or any(_COMMENT.match(line) and len(line) >= 12 for line in solid)
+    return len(solid) >= 3 or any(comment.match(line) and len(line) >= 12 for line in solid)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -24,6 +24,7 @@ from vivace.agent.sessions import (
     step_forth,
 )
 from vivace.agent.sessions.entries import Mode as ModeEntry
+from vivace.agent.tools.workers import Workers
 from vivace.agent.turns.compaction import compact
 from vivace.agent.turns.crew import Crew, Worker
 from vivace.agent.turns.desk import Desk, Models
@@ -32,7 +33,7 @@ from vivace.agent.turns.files import Files
 from vivace.agent.turns.history import unfinished
 from vivace.agent.turns.inbox import Inbox, Letter
 from vivace.agent.turns.loop import Loop
-from vivace.agent.turns.options import AgentOptions
+from vivace.agent.turns.options import AgentOptions, checked_role
 from vivace.agent.turns.prefill import Prefills
 from vivace.agent.turns.turn import Turn
 from vivace.errors import UsageError, VivaceError
@@ -64,7 +65,7 @@ class Agent:
         self.root = real_root(root)
         self.options = options or AgentOptions()
         self.mode: Mode = mode
-        self.models = Models(model, deep_model)
+        self.models = Models(model, deep_model, self.options.roles.get("builder", ""))
         self.desk: Desk | None = None
         self.crew: Crew | None = None
         self._listener = on_event
@@ -119,12 +120,14 @@ class Agent:
                 self._emit(Noted(text="A restore had been cut off; it is finished now."))
             self._set_up(store)
             assert self.desk is not None
+            if not self.options.worker and self.options.max_workers:
+                self.crew = Crew(self.desk)
+                self.desk.workers = Workers(self.crew)
             await self.desk.begin()
         except BaseException:
             store.close()
             raise
-        if not self.options.worker:
-            self.crew = Crew(self.desk)
+        if self.crew is not None:
             self.desk.set_delegate(self.crew.delegated)
         self._prefills = Prefills(self.desk)
         self._loop = Loop(self.inbox, self._next, self._settle)
@@ -227,9 +230,17 @@ class Agent:
         """
         if number is not None and number < 1:
             raise UsageError("There is at least one candidate.", code="bad_value", param="candidates")
-        self.options = msgspec.structs.replace(self.options, candidates=number)
-        if self.desk is not None:
-            self.desk.options = self.options
+        self._set(candidates=number)
+
+    def set_role(self, role: str, model: str) -> None:
+        """Which model is the planner, the builder or the reviewer of deep turns, from the next on; "" is none.
+
+        Raises :class:`UsageError` (``unknown_role``).
+        """
+        roles = {**self.options.roles, checked_role(role): model.strip()}
+        self._set(roles={role: model for role, model in roles.items() if model})
+        self.models.builder = self.options.roles.get("builder", "")
+        self._changed()
 
     async def wait_idle(self) -> None:
         """Return when no turn runs and nothing waits."""
@@ -321,6 +332,11 @@ class Agent:
         async with self._turns.alone():
             return await self._crew.accept(worker)
 
+    def _set(self, **changes: Any) -> None:
+        self.options = msgspec.structs.replace(self.options, **changes)
+        if self.desk is not None:
+            self.desk.options = self.options
+
     def _next(self, number: int, going_on: bool) -> Turn:
         return Turn(self._ready, number, self.mode, going_on=going_on)
 
@@ -394,7 +410,7 @@ class Agent:
         )
 
     def _changed(self) -> None:
-        self._emit(ModeChanged(mode=self.mode, model=self.models.of(self.mode)))
+        self._emit(ModeChanged(mode=self.mode, model=self.models.of(self.mode), roles=self.options.roles))
         if self.desk is not None:
             self._conversation.append(ModeEntry(self.mode, self.models.of(self.mode)))
 

@@ -18,6 +18,7 @@ from vivace.agent.turns.checks import GUESSES, find_checks
 from vivace.agent.turns.desk import Desk
 from vivace.agent.turns.events import Mode
 from vivace.agent.turns.named import named_files, obvious_files
+from vivace.agent.turns.questions import is_question
 
 LONG = 120
 """Words from which a message is more than one edit."""
@@ -32,18 +33,6 @@ _EXPLORES = re.compile(
     r"|\bacross the\b|\beverywhere\b|\bthroughout\b",
     re.IGNORECASE,
 )
-_EDITS = re.compile(
-    r"\b(add|fix|change|rename|remove|delete|replace|refactor|implement|write|make|use|convert|move|extract|inline|sort"
-    r"|format|document|rewrite|update|correct|simplify|handle|support|return|raise|optimi[sz]e|translate|insert|drop"
-    r"|turn|let|set|wrap|split|merge|speed up|clean)\b",
-    re.IGNORECASE,
-)
-_ASKS = re.compile(
-    r"^\s*(?:please\s+)?(?:what|why|how|where|which|who|when|is|are|does|do|did|should|explain|describe|summari[sz]e"
-    r"|tell me|show me|compare)\b",
-    re.IGNORECASE,
-)
-_REQUESTS = re.compile(r"^\s*(?:can|could|would|will) you\b", re.IGNORECASE)
 _STEPS = re.compile(r"^\s*(?:\d+[.)]|[-*])\s+\S", re.MULTILINE)
 
 
@@ -81,14 +70,6 @@ async def decide(desk: Desk, said: Sequence[User], mode: Mode) -> Decision:
     if seconds > desk.options.quick:
         return Decision("fast", f"{words}; verifying would take {seconds:.0f} s", paths)
     return Decision("fast", f"{words}; verified in about {max(1, round(seconds))} s", paths, check=True)
-
-
-def is_question(text: str) -> bool:
-    """It asks for words. A request put as a question ("can you add ...?") asks for an edit."""
-    if _REQUESTS.search(text):
-        return not _EDITS.search(text)
-    first = text.strip().split("\n", 1)[0]
-    return bool(_ASKS.search(text)) or (first.endswith("?") and not _EDITS.search(first))
 
 
 def reason_for_deep(text: str, paths: Sequence[str], *, asks: bool) -> str:

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from vivace.agent.tools.base import Assignment
 from vivace.agent.turns.events import Event, Meters, Mode, Noted, TurnEnded, WorkerChanged, WorkerState
+from vivace.agent.turns.limits import Limits
 from vivace.agent.turns.threeway import Merge, merge_all, preview
 from vivace.agent.turns.worktree import FileChange, Worktree
 from vivace.errors import UsageError, VivaceError, did_you_mean
@@ -26,8 +27,15 @@ if TYPE_CHECKING:
     from vivace.agent.turns.agent import Agent
     from vivace.agent.turns.desk import Desk
 
+OVER = ("done", "failed", "stopped")
 SHOWN = 4000
 """Characters of a worker's last words that are kept."""
+LAST_WORDS = 1500
+"""Characters of them that the model is told."""
+BRIEF = 200
+"""Characters of a task in a list."""
+TICK = 1.0
+"""Seconds between two looks at the meters."""
 
 
 class Worker(Struct):
@@ -39,12 +47,14 @@ class Worker(Struct):
     state: WorkerState = "waiting"
     steps: int = 0
     tokens: int = 0
+    cost: float | None = None
     began: float = 0.0
     seconds: float = 0.0
     said: str = ""
     note: str = ""
     ref: str = ""
     accepted: bool = False
+    role: str = ""
     changes: list[FileChange] = msgspec.field(default_factory=list)
 
 
@@ -55,6 +65,16 @@ class Crew:
         self.desk = desk
         self._workers: dict[str, Worker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._clock: asyncio.Task[None] | None = None
+        self._closing = False
+
+    @property
+    def limits(self) -> Limits:
+        """Of each worker. Whoever bounds the cost of a turn means that of what it sets going, too."""
+        options = self.desk.options
+        if options.worker_limits.cost is not None:
+            return options.worker_limits
+        return msgspec.structs.replace(options.worker_limits, cost=options.limits.cost)
 
     def workers(self) -> list[Worker]:
         return list(self._workers.values())
@@ -71,7 +91,7 @@ class Crew:
                 code="unknown_role",
                 param="role",
             )
-        running = [worker.id for worker in self._workers.values() if worker.state in ("waiting", "running")]
+        running = [worker.id for worker in self._workers.values() if worker.state not in OVER]
         if len(running) >= options.max_workers:
             raise UsageError(
                 f"{len(running)} workers run already ({', '.join(running)})",
@@ -80,15 +100,20 @@ class Crew:
             )
         name = f"worker-{len(self._workers) + 1}"
         model = options.roles.get(role) or self.desk.models.of("deep")
-        worker = self._workers[name] = Worker(name, task.strip(), model, began=time.monotonic())
+        worker = self._workers[name] = Worker(name, task.strip(), model, began=time.monotonic(), role=role)
         self._tell(worker)
         self._tasks[name] = asyncio.create_task(self._run(worker, paths))
+        if self._clock is None or self._clock.done():
+            self._clock = asyncio.create_task(self._tick())
         return name
 
     async def delegated(self, assignment: Assignment) -> str:
         """For the ``delegate`` tool."""
         name = await self.start(assignment.task, assignment.paths, assignment.role)
-        return f"{name} works on it in a copy of the workspace. The user is offered its result when it is done."
+        return (
+            f"{name} works on it in a copy of the workspace. You are told when it has ended, and the user is offered "
+            f"its result. Ask for it by: workers(do='list' | 'wait' | 'diff' | 'stop', worker='{name}')."
+        )
 
     async def stop(self, name: str) -> None:
         """End one; its work so far is kept as its result."""
@@ -103,6 +128,16 @@ class Crew:
         worker = self._get(name)
         await asyncio.wait([self._tasks[name]])
         return worker
+
+    async def wait_for(self, name: str, seconds: float) -> None:
+        """Until it has ended, or ``seconds`` are over."""
+        self._get(name)
+        await asyncio.wait([self._tasks[name]], timeout=seconds)
+
+    def told(self, name: str = "") -> str:
+        """How one stands, or all of them, in words for the model."""
+        workers = [self._get(name)] if name else list(self._workers.values())
+        return "\n".join(map(self._words, workers)) or "no workers"
 
     async def preview(self, name: str) -> str:
         return preview(await self._merges(name))
@@ -126,6 +161,9 @@ class Crew:
         return paths
 
     async def close(self) -> None:
+        self._closing = True
+        if self._clock is not None:
+            self._clock.cancel()
         for task in self._tasks.values():
             task.cancel()
         if self._tasks:
@@ -142,7 +180,8 @@ class Crew:
             self._tell(worker)
             await self._work(worker, tree.root, paths)
         except asyncio.CancelledError:
-            worker.state, worker.note = "stopped", "stopped by the user"
+            worker.state = "stopped"
+            worker.note = "ended with the conversation" if self._closing else "stopped by the user"
         except VivaceError as error:
             worker.state, worker.note = "failed", str(error)
         finally:
@@ -154,17 +193,22 @@ class Crew:
                     worker.note = f"{worker.note}; its copy is left in {tree.root} ({error.message})".strip("; ")
             worker.seconds = time.monotonic() - worker.began
             self._tell(worker)
+            self.desk.news.append(f"A background worker has ended. {self._words(worker)}")
 
     async def _work(self, worker: Worker, root: Path, paths: tuple[str, ...]) -> None:
         from vivace.agent.turns.agent import Agent
 
+        roles = self.desk.options.roles
+        if worker.role:  # the one that was asked for builds
+            roles = {role: model for role, model in roles.items() if role not in ("builder", worker.role)}
         options = msgspec.structs.replace(
             self.desk.options,
             worker=True,
+            roles=roles,
             # Nobody is there to ask; the copy, and where there is one the sandbox, bound what it may do.
             approvals="full" if self.desk.options.approvals == "full" else "auto",
             propose=False,
-            limits=self.desk.options.worker_limits,
+            limits=self.limits,
             state_dir=root.parent / "state",
         )
         ended: list[TurnEnded] = []
@@ -192,6 +236,7 @@ class Crew:
         if isinstance(event, Meters):
             worker.steps = event.steps
             worker.tokens = event.input_tokens - event.cached_tokens + event.output_tokens
+            worker.cost = event.cost
             self._tell(worker)
         elif isinstance(event, Noted) and event.level == "info":
             return
@@ -202,23 +247,57 @@ class Crew:
         self.desk.emit(event)
 
     def _tell(self, worker: Worker) -> None:
-        over = worker.state in ("done", "failed", "stopped")
+        over = worker.state in OVER
+        limits = self.limits
         self.desk.emit(
             WorkerChanged(
                 worker=worker.id,
                 task=worker.task,
+                model=worker.model,
                 state=worker.state,
                 steps=worker.steps,
                 tokens=worker.tokens,
+                cost=worker.cost,
                 seconds=worker.seconds or time.monotonic() - worker.began,
+                most_steps=limits.steps,
+                most_tokens=limits.tokens,
+                most_cost=limits.cost,
+                most_seconds=limits.seconds,
                 offer=len(worker.changes) if over and not worker.accepted else None,
                 note="accepted" if worker.accepted else worker.note,
             )
         )
 
+    async def _tick(self) -> None:
+        """The meters of the workers that run, each second, also while a model or a command says nothing."""
+        while any(worker.state not in OVER for worker in self._workers.values()):
+            await asyncio.sleep(TICK)
+            for worker in self._workers.values():
+                if worker.state == "running":
+                    self._tell(worker)
+
+    def _words(self, worker: Worker) -> str:
+        limits = self.limits
+        seconds = worker.seconds or time.monotonic() - worker.began
+        used = [
+            _of(worker.steps, limits.steps, "steps"),
+            _of(worker.tokens, limits.tokens, "tokens"),
+            _of(round(seconds), limits.seconds, "s"),
+        ]
+        text = f"{worker.id}: {worker.state}, {', '.join(used)}. Task: {worker.task[:BRIEF]}"
+        if worker.note:
+            text += f"\nNote: {worker.note}"
+        if worker.state in OVER:
+            paths = [change.path for change in worker.changes]
+            offers = "accepted by the user" if worker.accepted else f"offered to the user: {_listed(paths)}"
+            text += f"\nFiles {offers}" if paths else "\nIt changed no file."
+            if worker.said.strip():
+                text += f"\nIts last words: {worker.said.strip()[-LAST_WORDS:]}"
+        return text
+
     async def _merges(self, name: str) -> list[Merge]:
         worker = self._get(name)
-        if worker.state in ("waiting", "running"):
+        if worker.state not in OVER:
             raise UsageError(f"{name} is not done yet", hint="Wait for it, or stop it.", code="worker_runs")
         return await asyncio.to_thread(merge_all, self.desk.root, worker.changes)
 
@@ -227,6 +306,14 @@ class Crew:
             hint = did_you_mean(name, list(self._workers)) if self._workers else "No worker was started."
             raise UsageError(f"there is no worker {name!r}", hint=hint, code="unknown_worker", param="worker")
         return self._workers[name]
+
+
+def _of(used: int, most: float | None, what: str) -> str:
+    return f"{used:,} {what}" if most is None else f"{used:,} of {most:,.0f} {what}"
+
+
+def _listed(paths: list[str]) -> str:
+    return ", ".join(paths[:20]) + (f" and {len(paths) - 20} more" if len(paths) > 20 else "")
 
 
 def _write(root: Path, merges: list[Merge]) -> None:

@@ -57,7 +57,7 @@ class Deep:
         desk.context.budget = max(400, min(4000, card.context_window // 8))
         if check:
             desk.conversation.append(Note(f"{prompts.CHECK}\n{check}"))
-        await self._show_map(card)
+        await show_map(desk, card)
         try:
             while True:
                 if over := self.spent.exceeded():
@@ -65,6 +65,7 @@ class Deep:
                 if too_full(desk, card, service.meter.context):
                     await compact(desk, self.model, service, self.watchdog)
                     service.meter.context = 0
+                self._tell_news()
                 answer = await self._step(service, card)
                 notice = None if answer.calls or answer.text.strip() else self.watchdog.empty()
                 if notice is not None and notice.level == "stop":
@@ -83,16 +84,10 @@ class Deep:
             desk.call = ""
             desk.record_usage(service)
 
-    async def _show_map(self, card: ModelCard) -> None:
-        """Where to look, once per context: after the message that begins it, so that what was said before stays."""
-        desk = self.desk
-        if desk.whereabouts.shown:
-            return
-        users = [entry.data for entry in desk.conversation.path() if isinstance(entry.data, User)]
-        task, files = (users[-1].text, users[-1].files) if users else ("", ())
-        text = await desk.whereabouts.text(task, files, card.context_window, desk.context.count)
-        if text:
-            desk.conversation.append(Note(text))
+    def _tell_news(self) -> None:
+        """What happened beside the turn; here, where no call waits for its output."""
+        news, self.desk.news = self.desk.news, []
+        self.desk.conversation.append_all([Note(text) for text in news])
 
     async def _step(self, service: Metered, card: ModelCard) -> Answer:
         """One response. Raises :class:`VivaceError` when there is none to be had."""
@@ -175,7 +170,13 @@ class Deep:
         result = Result(INTERRUPTED, ok=False)
         try:
             result = await desk.toolbox.call(call.name, call.arguments, desk.context)
+            if result.data.get("job"):
+                desk.touched = None
+            desk.touch(result.changed)
+            if not result.changed:
+                await desk.touch_by_call()
         finally:
+            desk.guarded = None
             seconds = time.perf_counter() - began
             desk.conversation.append(ToolResult(call.call_id, result.text, result.ok, seconds))
             self.changed |= dict.fromkeys(result.changed)
@@ -211,6 +212,17 @@ class Deep:
         if self.called or status == "failed":
             self.desk.measured.tool_use(self.model, well=status != "failed" and self.called)
         return Outcome(status, reason, list(self.changed))  # type: ignore[arg-type]
+
+
+async def show_map(desk: Desk, card: ModelCard) -> None:
+    """Where to look, once per context: after the message that begins it, so that what was said before stays."""
+    if desk.whereabouts.shown:
+        return
+    users = [entry.data for entry in desk.conversation.path() if isinstance(entry.data, User)]
+    task, files = (users[-1].text, users[-1].files) if users else ("", ())
+    text = await desk.whereabouts.text(task, files, card.context_window, desk.context.count)
+    if text:
+        desk.conversation.append(Note(text))
 
 
 def _brief(call: FunctionCall) -> str:

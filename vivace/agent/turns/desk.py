@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,15 @@ from msgspec import Struct, field
 from vivace.agent.approvals.actions import Consult, ReadFile, nobody
 from vivace.agent.approvals.approvals import Approvals
 from vivace.agent.approvals.book import Book, book_path
-from vivace.agent.mcp.config import load_servers
+from vivace.agent.mcp.config import ServerConfig, load_servers
 from vivace.agent.mcp.tools import Servers
 from vivace.agent.sandbox.base import NoSandbox, detect
 from vivace.agent.sandbox.policy import policy_for
-from vivace.agent.sessions import Conversation, Usage
+from vivace.agent.sessions import Conversation
 from vivace.agent.tools.base import Assignment, Context, Tool, no_workers
 from vivace.agent.tools.seen import Seen
 from vivace.agent.tools.toolbox import Toolbox, standard_tools
+from vivace.agent.tools.workers import Workers as WorkersTool
 from vivace.agent.turns.asks import Asks
 from vivace.agent.turns.events import Event, Mode, Noted, PlanChanged, Status, ToolOutput
 from vivace.agent.turns.files import Files
@@ -50,9 +52,24 @@ class Models(Struct):
 
     fast: str
     deep: str = ""
+    builder: str = ""
+    """Does the work of deep turns in place of ``deep``."""
+    acting: str = ""
+    """Does all of the turn in front."""
 
     def of(self, mode: Mode) -> str:
-        return self.deep if mode == "deep" and self.deep else self.fast
+        if self.acting:
+            return self.acting
+        return (self.builder or self.deep or self.fast) if mode == "deep" else self.fast
+
+    @contextlib.contextmanager
+    def all_by(self, model: str) -> Iterator[None]:
+        """``model`` does everything meanwhile."""
+        self.acting = model
+        try:
+            yield
+        finally:
+            self.acting = ""
 
 
 class Chain(Struct, frozen=True):
@@ -101,29 +118,46 @@ class Desk:
         """Files that the model looked at, the latest last."""
         self.edits: list[KeptEdit] = []
         """What the last fast turn applied."""
+        self.touched: dict[str, None] | None = {}
+        """What the turn in front has changed itself; None once a job of it runs, which may change anything."""
+        self.guarded: int | None = None
+        """The checkpoint that was taken for the call in front."""
         self.guided: set[str] = set()
         """Folders whose rules the model was told."""
         self.guided_by: set[str] = set()
         """The files with those rules."""
         self.on_steer: Callable[[], None] = lambda: None
         """Called when a steer comes in while a turn runs: what is being made may be pre-empted."""
+        self.in_turn: Service = service
+        """For what tools ask of a model: it counts in the turn in front."""
+        self.news: list[str] = []
+        """What happened beside the turns, for the next request of a deep one."""
+        self.workers: WorkersTool | None = None
         self._servers: Servers | None = None
         self._cards: dict[str, ModelCard] = {}
+        self._unpriced: set[str] = set()
+        """Models of unknown price that the user was told of."""
 
     async def begin(self) -> None:
         """Find the sandbox and start the MCP servers."""
         self.context = await self._context()
         tools: list[Tool[Any]] = list(standard_tools())
         if self.options.worker:
-            tools = [tool for tool in tools if tool.name not in ("delegate", "ask")]
-        if self.options.mcp and not self.options.worker:
+            tools = [tool for tool in tools if tool.name != "ask"]
+        if self.workers is None:
+            tools = [tool for tool in tools if tool.name != "delegate"]
+        configs: dict[str, ServerConfig] = {}
+        if self.options.mcp:
             configs = load_servers(self.root, self.options.mcp_folder or self.root)
-            if configs:
-                self._servers = Servers(configs)
-                tools += await self._servers.start(self.context.approvals, self.consult)
-                for name, fault in self._servers.faults.items():
-                    self.emit(Noted(text=f"The MCP server {name} cannot be used: {fault}", level="warning"))
-        tools.append(Rewrite(lambda: self.service, lambda: self.models.fast))
+        configs |= {server.name: server for server in self.options.mcp_servers}
+        if configs and not self.options.worker:
+            self._servers = Servers(configs)
+            tools += await self._servers.start(self.context.approvals, self.consult)
+            for name, fault in self._servers.faults.items():
+                self.emit(Noted(text=f"The MCP server {name} cannot be used: {fault}", level="warning"))
+        if self.workers is not None:
+            tools.append(self.workers)
+        tools.append(Rewrite(lambda: self.in_turn, lambda: self.models.fast))
         self.toolbox = Toolbox(tools)
 
     async def close(self) -> None:
@@ -153,8 +187,15 @@ class Desk:
 
     def metered(self, spent: Spent, card: ModelCard) -> Metered:
         """The service for one turn, whose first sign of life delivers the messages that were taken."""
+        if spent.limits.cost is not None and card.price is None and card.name not in self._unpriced:
+            self._unpriced.add(card.name)
+            text = f"Nobody says what {card.name} costs: the limit on the cost of a turn does not hold for it."
+            self.emit(Noted(text=text, level="warning"))
         meter = Meter(spent, self.emit, card.context_window)
-        return Metered(self.service, meter, self.inbox.delivered, priority=-1 if self.options.worker else 0)
+        priority = -1 if self.options.worker else 0
+        beside = Meter(spent, lambda event: None)  # its answers are no part of the context that is shown
+        self.in_turn = Metered(self.service, beside, self.inbox.delivered, self.card, priority)
+        return Metered(self.service, meter, self.inbox.delivered, self.card, priority)
 
     async def read(self, paths: list[str]) -> list[SourceFile]:
         """Files for the model, none of which may be a secret that the user did not give. Raises like ``read_all``."""
@@ -180,12 +221,9 @@ class Desk:
         self.edits = []
 
     def record_usage(self, metered: Metered) -> None:
-        """What the turn took, for the conversation's own books."""
-        spent = metered.meter.spent
-        if spent.steps:
-            self.conversation.append(
-                Usage(spent.input_tokens, spent.output_tokens, spent.cached_tokens, spent.seconds, spent.cost)
-            )
+        """What the turn took since it was recorded last, for the conversation's own books."""
+        if (taken := metered.meter.spent.taken()) is not None:
+            self.conversation.append(taken)
 
     async def _context(self) -> Context:
         options, policy = self.options, policy_for(self.root)
@@ -215,7 +253,18 @@ class Desk:
         self.emit(PlanChanged(steps=tuple((step["step"], step.get("state", "pending")) for step in steps)))
 
     async def _before_change(self, label: str) -> None:
-        await self.files.take(label, "call")
+        self.guarded = (await self.files.take(label, "call")).id
+
+    def touch(self, paths: Iterable[str]) -> None:
+        """The turn in front has changed these."""
+        if self.touched is not None:
+            self.touched |= dict.fromkeys(paths)
+
+    async def touch_by_call(self) -> None:
+        """So has the call in front: whatever is not as its checkpoint has it."""
+        number, self.guarded = self.guarded, None
+        if number is not None and self.touched is not None:
+            self.touch([change.path for change in await self.files.do(lambda: self.files.store.diff(number))])
 
 
 def failed(error: VivaceError) -> Outcome:

@@ -138,13 +138,19 @@ class Meters(Event):
 
 
 class WorkerChanged(Event):
-    """``offer``: the number of files that its result would change, once it is done."""
+    """``offer``: the number of files that its result would change, once it is done. ``most_...`` are its limits."""
 
     task: str
     state: WorkerState
+    model: str = ""
     steps: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    cost: float | None = None
+    most_steps: int | None = None
+    most_tokens: int | None = None
+    most_seconds: float | None = None
+    most_cost: float | None = None
     offer: int | None = None
     note: str = ""
 
@@ -157,6 +163,7 @@ class CheckpointTaken(Event):
 class ModeChanged(Event):
     mode: Mode
     model: str
+    roles: dict[str, str] = {}
 
 
 class Noted(Event):

@@ -29,8 +29,9 @@ from vivace.agent.turns.history import history
 from vivace.agent.turns.kept_edits import KeptEdit
 from vivace.agent.turns.limits import Spent
 from vivace.agent.turns.named import named_files
-from vivace.agent.turns.race import Race, candidates_for
-from vivace.agent.turns.verify import Report, Verifier
+from vivace.agent.turns.race import Race, candidates_for, racing
+from vivace.agent.turns.spread import Spread
+from vivace.agent.turns.verify import Ground, Report
 from vivace.agent.workspace import SourceFile
 from vivace.errors import UsageError, VivaceError
 from vivace.protocol.contracts import ModelCard
@@ -72,6 +73,13 @@ class Fast:
         desk = self.desk
         self.instruction = "\n\n".join(user.text.strip() for user in said)
         self.paths = list(paths)
+        if not (self.paths or question):  # before a model is loaded for nothing
+            raise UsageError(
+                "no file was named, and none is obvious from the message",
+                hint="Name the file, or take the deep mode, which looks for it.",
+                code="no_file",
+                param="files",
+            )
         card = self.card = await desk.card(desk.models.of("fast"))
         service = desk.metered(self.spent, card)
         try:
@@ -96,29 +104,44 @@ class Fast:
     async def _edit(self, service: Any, card: ModelCard) -> Outcome | None:
         """One edit turn; None when the user said something else instead of yes or no."""
         desk = self.desk
-        if not self.paths:
-            raise UsageError(
-                "no file was named, and none is obvious from the message",
-                hint="Name the file, or take the deep mode, which looks for it.",
-                code="no_file",
-                param="files",
-            )
         sources = await desk.read(self.paths)
         names = [source.name for source in sources]
-        count = candidates_for(card, desk.options.candidates)
-        verifier = await self._verifier(names) if self.verify or count > 1 else None
+        team = await self._team(card)
+        count = await self._count(card, len(team))
         judge = (service, desk.models.deep) if desk.models.deep and desk.models.deep != card.name else None
-        race = self.race = Race(
-            count, self.instruction, verifier, judge, lambda text: desk.emit(Noted(text=text)), self.seed
-        )
         instruction = f"{self.instruction}\n\n{self.extra}".strip()
         request = EditRequest(names, instruction, card.name, seed=self.seed, candidates=count, root=desk.root)
-        try:
-            result = await edit(service, request, sources, _Live(desk, race), race if count > 1 or verifier else None)
-        finally:
-            if verifier is not None:
-                await verifier.close()
+        asked = self.instruction
+        race_of = racing(self._ground, names, asked, count, self.verify, judge, self._note, self.seed)
+        async with race_of as race:
+            self.race = race
+            refereed = count > 1 or race.verifier is not None
+            racers = Spread(service, team, self.seed) if len(team) > 1 else service
+            result = await edit(racers, request, sources, _Live(desk, race), race if refereed else None)
         return await self._settle(result, race)
+
+    async def _team(self, card: ModelCard) -> list[ModelCard]:
+        """The models whose answers race; one that cannot be opened is told and left out."""
+        team = [card]
+        for model in self.desk.options.race_models:
+            try:
+                team.append(await self.desk.card(model))
+            except VivaceError as error:
+                self.desk.emit(Noted(text=f"{model} does not race: {error}", level="warning"))
+        return team
+
+    async def _count(self, card: ModelCard, models: int) -> int:
+        """How many answers race: at least one of each model, and no more than there is room for."""
+        options = self.desk.options
+        wanted = candidates_for(card, options.candidates)
+        if options.candidates is None:
+            wanted = max(wanted, models)
+        if wanted == 1:
+            return 1
+        count = candidates_for(card, wanted, (await self.desk.service.open(card.name)).free_slots)
+        if count < wanted:
+            self._note(f"{count} of {wanted} candidates: others use {card.name} too")
+        return count
 
     async def _settle(self, result: EditResult, race: Race) -> Outcome | None:
         desk = self.desk
@@ -128,7 +151,7 @@ class Fast:
             self._record(f"No change: {self.doubts}.")
             return Outcome("unchanged" if result.status == "unchanged" else "failed", self.doubts)
         patches = result.patches
-        self.report = race.report_of(patches[-1].data)
+        self.report = race.report_of(patches[-1].source.name, patches[-1].data)
         self.doubts = self._doubts(race)
         self.diff = "".join(patch.diff for patch in patches)
         kept = self._kept(patches, result)
@@ -185,27 +208,26 @@ class Fast:
         taken = await self.desk.files.take(f"edit {', '.join(names)}", "call", touching=names)
         apply(result)
         self.applied = [(patch.source, replace(patch.source, raw=patch.data)) for patch in result.patches]
+        self.desk.touch(names)
         self.desk.emit(Applied(paths=tuple(names), checkpoint=taken.id))
 
     async def _check(self) -> None:
         """What was applied, in a copy: the user may go on meanwhile."""
         contents = {after.name: after.raw for _, after in self.applied}
-        verifier = await self._verifier(list(contents))
-        if verifier is None:
-            return
-        try:
-            self.report = await verifier.verify(contents)
-        finally:
-            await verifier.close()
+        async with racing(self._ground, list(contents), self.instruction, 1, True) as race:
+            if race.verifier is None:
+                return
+            self.report = await race.verifier.verify(contents)
         self.doubts = self.report.failure or self.doubts
         self.desk.emit(Noted(text=self.report.words, level="info" if self.report.ok else "warning"))
 
-    async def _verifier(self, names: list[str]) -> Verifier | None:
+    @property
+    def _ground(self) -> Ground:
         desk, options = self.desk, self.desk.options
-        verifier = await asyncio.to_thread(
-            Verifier, desk.root, names, desk.context, desk.measured, options.cache_dir, options.quick
-        )
-        return verifier if verifier.affordable else None
+        return Ground(desk.root, desk.context, desk.measured, options.cache_dir, options.quick)
+
+    def _note(self, text: str) -> None:
+        self.desk.emit(Noted(text=text))
 
     def _doubts(self, race: Race) -> str:
         if self.report is not None and not self.report.ok:
@@ -288,6 +310,8 @@ class _Live:
 
     def __call__(self, event: EditEvent) -> None:
         if isinstance(event, Began):
+            if self.race.count > 1 and not self._path:
+                self.desk.emit(Noted(text=f"{self.race.count} candidates race; the first is shown"))
             self._path, self._diff = event.source.name, LiveDiff(event.old)
             if event.retry:
                 self.desk.emit(Noted(text=f"asked again: {event.retry}"))

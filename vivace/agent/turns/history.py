@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from vivace.agent.sessions.conversation import Conversation
-from vivace.agent.sessions.entries import Compaction, Entry, Items, Note, ToolCall, ToolResult, User
+from vivace.agent.sessions.entries import Compaction, Entry, Items, Mode, Note, ToolCall, ToolResult, User
 from vivace.protocol.items import FunctionCall, FunctionCallOutput, Item, Message, item_of
 
 INTERRUPTED = "interrupted by the user"
@@ -95,13 +95,25 @@ def unfinished(conversation: Conversation) -> bool:
                 return True
             case Items(items=items):
                 return any(isinstance(item_of(msgspec.json.decode(item)), FunctionCall) for item in items)
-            case Note(text=text) if text.startswith(ENDED):
+            case Mode(reason=reason) if reason == REVIEWS:
+                return True
+            case Note(text=text) if text.startswith(FOUND):
+                return True
+            case Note(text=text) if text.startswith((ENDED, PASSED)):
                 return False
     return False
 
 
 ENDED = "the turn ended"
 """How the note begins that says so; nothing is to be gone on with behind it."""
+
+
+REVIEWS = "reviews the change"
+"""The reason of a mode entry: the reviewer is asked."""
+FOUND = "The reviewer found faults"
+"""How the note begins with what is to be put right."""
+PASSED = "Reviewed by"
+"""How the note begins behind which there is nothing to be done."""
 
 
 def compacted(entry: Compaction) -> str:

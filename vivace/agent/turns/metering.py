@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -11,8 +11,9 @@ import msgspec
 from vivace.agent.turns.events import Event as Told
 from vivace.agent.turns.events import Meters
 from vivace.agent.turns.limits import Spent
+from vivace.errors import VivaceError
 from vivace.protocol import events as ev
-from vivace.protocol.contracts import Final, Generation, ModelCard, Principal, Service, StopReason
+from vivace.protocol.contracts import Final, Generation, ModelCard, Price, Principal, Service, StopReason
 from vivace.protocol.requests import ResponseRequest
 from vivace.protocol.usage import Usage
 
@@ -36,9 +37,9 @@ class Meter:
             self.ttft = seconds
             self.show()
 
-    def count(self, usage: Usage, seconds: float) -> None:
+    def count(self, usage: Usage, seconds: float, price: Price | None = None) -> None:
         """A response has ended; its tokens came in ``seconds``."""
-        self.spent.count(usage)
+        self.spent.count(usage, price)
         self.accepted += usage.output_tokens_details.accepted_prediction_tokens
         if usage.total_tokens:
             self.context = usage.total_tokens
@@ -64,12 +65,21 @@ class Meter:
 
 
 class Metered:
-    """``service``, with every answer counted in ``meter``; ``begun`` is called when one begins to be made."""
+    """``service``, with every answer counted in ``meter``; ``begun`` is called when one begins to be made. ``cards``
+    tells what a model that is asked costs."""
 
-    def __init__(self, service: Service, meter: Meter, begun: Callable[[], None], priority: int = 0) -> None:
+    def __init__(
+        self,
+        service: Service,
+        meter: Meter,
+        begun: Callable[[], None],
+        cards: Callable[[str], Awaitable[ModelCard]],
+        priority: int = 0,
+    ) -> None:
         self.service = service
         self.meter = meter
         self.begun = begun
+        self.cards = cards
         self.priority = priority
 
     async def open(self, model: str) -> ModelCard:
@@ -81,7 +91,14 @@ class Metered:
     def start(self, request: ResponseRequest, principal: Principal) -> Generation:
         if self.priority and not request.priority:
             request = msgspec.structs.replace(request, priority=self.priority)
-        return _Counted(self.service.start(request, principal), self)
+        return _Counted(self.service.start(request, principal), request.model, self)
+
+    async def price(self, model: str) -> Price | None:
+        """None where nobody says it."""
+        try:
+            return (await self.cards(model)).price
+        except VivaceError:
+            return None
 
     async def close(self) -> None:
         """The service is not ours to close."""
@@ -92,8 +109,9 @@ _TEXT = (ev.TextDelta, ev.ReasoningTextDelta, ev.ReasoningSummaryTextDelta, ev.A
 
 
 class _Counted:
-    def __init__(self, generation: Generation, of: Metered) -> None:
+    def __init__(self, generation: Generation, model: str, of: Metered) -> None:
         self._generation = generation
+        self._model = model
         self._of = of
         self._started = time.perf_counter()
         self._first = self._last = 0.0
@@ -111,15 +129,15 @@ class _Counted:
                     self._first = self._last
                     self._of.meter.first(self._first - self._started)
             elif isinstance(event, ev.Completed | ev.Incomplete | ev.Failed):
-                self._count(event.response.usage)
+                await self._count(event.response.usage)
             yield event
 
     async def stop(self, reason: StopReason) -> Final:
         final = await self._generation.stop(reason)
-        self._count(final.usage)
+        await self._count(final.usage)
         return final
 
-    def _count(self, usage: Usage | None) -> None:
+    async def _count(self, usage: Usage | None) -> None:
         if not self._counted:
             self._counted = True
-            self._of.meter.count(usage or Usage(), self._last - self._first)
+            self._of.meter.count(usage or Usage(), self._last - self._first, await self._of.price(self._model))

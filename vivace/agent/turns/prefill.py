@@ -8,7 +8,8 @@ import contextlib
 import msgspec
 
 from vivace.agent.approvals.secrets import is_secret
-from vivace.agent.dialect import Ask
+from vivace.agent.edit_dialects.question import HunkAsk
+from vivace.agent.plan import question
 from vivace.agent.repomap.files import project_files
 from vivace.agent.turns.desk import Desk
 from vivace.agent.turns.named import named_files
@@ -77,11 +78,11 @@ class Prefills:
         if is_secret(source.name) or self.done.get((model, source.name)) == source.sha256:
             return
         card = await self.desk.card(model)
-        ask = Ask(source, "")
-        base = ask.request(card.name)
+        ask = question(card, source, "")
+        base = ask.request(card) if isinstance(ask, HunkAsk) else ask.request(card.name)
         if await self.desk.service.input_tokens(base) * 2 > card.context_window:
             return
-        request = msgspec.structs.replace(base, generate=False, store=False, prediction=None)
+        request = msgspec.structs.replace(base, generate=False, store=False, prediction=None, text=None)
         generation = self.desk.service.start(request, Principal())
         try:
             async for _ in generation:

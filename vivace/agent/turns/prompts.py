@@ -21,6 +21,16 @@ You work in the folder of a project, through tools, until the user's task is don
 TALK = """\
 You answer a programmer's question about a project. Be short and concrete. Do not write whole files."""
 
+PLAN = """\
+You plan work on a project that somebody else then does with tools. Answer with the steps only: at most eight, in their
+order, each one sentence that says what to find out or to change and in which file; the last is how to check it. Write
+no code."""
+
+REVIEW = """\
+You review a change of a project. Say whether it does the task, correctly, and nothing beside it. A finding is a fault
+that has to be mended: what is wrong, in which file, and why; matters of taste are none. Answer ok with no findings when
+there is none."""
+
 SUMMARY = """\
 The conversation is getting too long for you and will be replaced by your summary of it. Write for yourself, in at most
 {words} words: what the user wants (with every condition that was given), what was found out, what was decided and why,

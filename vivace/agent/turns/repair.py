@@ -13,8 +13,8 @@ from vivace.agent.turns.desk import Desk, Outcome
 from vivace.agent.turns.events import Noted
 from vivace.agent.turns.fast import Fast
 from vivace.agent.turns.limits import Spent
-from vivace.agent.turns.race import SMALL, billions
 from vivace.agent.workspace import write_all
+from vivace.model_size import SMALL, billions
 from vivace.protocol.contracts import ModelCard
 
 ROUNDS = 3
@@ -31,44 +31,49 @@ def is_weak(desk: Desk, card: ModelCard) -> bool:
 
 
 class Repair:
-    def __init__(self, desk: Desk, spent: Spent) -> None:
+    """``extra`` is what the model is told in each round besides the user's words."""
+
+    def __init__(self, desk: Desk, spent: Spent, extra: str = "") -> None:
         self.desk = desk
         self.spent = spent
+        self.extra = extra
 
     async def run(self, said: Sequence[User], paths: list[str]) -> Outcome:
         """Rounds of fast edits until the checks pass."""
-        fast = Fast(self.desk, self.spent, verify=True)
-        outcome = await fast.run(said, paths)
-        return await self.go_on(outcome, fast)
+        with self.desk.models.all_by(self.desk.models.of("deep")):
+            fast = Fast(self.desk, self.spent, verify=True, extra=self.extra)
+            outcome = await fast.run(said, paths)
+            return await self._go_on(outcome, fast)
 
     async def go_on(self, outcome: Outcome, fast: Fast) -> Outcome:
         """From an answer that was found wanting."""
+        with self.desk.models.all_by(self.desk.models.of("deep")):
+            return await self._go_on(outcome, fast)
+
+    async def _go_on(self, outcome: Outcome, fast: Fast) -> Outcome:
         said = [User(fast.instruction)]
-        best = outcome
         for number in range(1, ROUNDS):
             failing = fast.report is not None and not fast.report.ok
             if outcome.status == "done" and not failing:
                 return outcome
             if over := self.spent.exceeded():
-                return Outcome("limit", f"{over} is used up", best.changed, best.details)
+                return Outcome("limit", f"{over} is used up", outcome.changed, outcome.details)
             if outcome.status == "unchanged" and outcome.reason.startswith("the proposal was refused"):
                 return outcome
             self.desk.emit(Noted(text=f"Round {number + 1} of {ROUNDS}: {fast.doubts or outcome.reason}"))
-            extra = ""
+            extra = self.extra
             if failing and fast.report is not None and fast.report.output:
-                extra = f"An earlier attempt failed:\n{fast.report.output}"
+                extra = f"{extra}\n\nAn earlier attempt failed:\n{fast.report.output}".strip()
             before = fast
             await self._take_back(before, outcome)
             fast = Fast(self.desk, self.spent, verify=True, extra=extra, seed=number * SEEDS)
             fast.replaces = outcome.status == "done"
             outcome = await fast.run(said, before.paths)
-            if outcome.status == "done":
-                best = outcome
         if fast.report is not None and not fast.report.ok:
-            best.details["doubts"] = fast.report.failure
-            best.reason = f"{fast.report.failure}; {ROUNDS} rounds did not mend it"
-            self.desk.emit(Noted(text=f"It is not right yet: {best.reason}.", level="warning"))
-        return best
+            outcome.details["doubts"] = fast.report.failure
+            outcome.reason = f"{fast.report.failure}; {ROUNDS} rounds did not mend it"
+            self.desk.emit(Noted(text=f"It is not right yet: {outcome.reason}.", level="warning"))
+        return outcome
 
     async def _take_back(self, fast: Fast, outcome: Outcome) -> None:
         """The files as they were before the answer that failed: the next one starts from them."""

@@ -39,7 +39,9 @@ class Rewrite(Tool[RewriteArguments]):
 
     async def run(self, arguments: RewriteArguments, context: Context) -> ToolResult:
         source = source_of(context, existing(context.root, arguments.path).as_posix())
-        request = EditRequest([source.name], arguments.instruction, self.model(), root=context.root)
+        request = EditRequest(
+            [source.name], arguments.instruction, self.model(), root=context.root, dialect="whole-file"
+        )
         result = await edit(self.service(), request, [source], lambda event: None)
         outcome = result.files[0]
         if outcome.patch is None or not result.patches:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 
@@ -10,7 +11,7 @@ from vivace.agent.sessions.entries import CheckpointRef, Note, ToolResult, User
 from vivace.agent.sessions.entries import Mode as ModeEntry
 from vivace.agent.sessions.together import TURN
 from vivace.agent.turns.auto import Decision, decide
-from vivace.agent.turns.deep import Deep
+from vivace.agent.turns.deep import Deep, show_map
 from vivace.agent.turns.desk import Desk, Outcome, failed
 from vivace.agent.turns.events import Mode, Noted, TurnBegan, TurnEnded
 from vivace.agent.turns.fast import Fast
@@ -18,9 +19,15 @@ from vivace.agent.turns.history import CUT_OFF, ENDED, open_calls
 from vivace.agent.turns.inbox import Letter
 from vivace.agent.turns.limits import Spent
 from vivace.agent.turns.repair import Repair, is_weak
+from vivace.agent.turns.roles import Roles
 from vivace.errors import VivaceError
 
 log = logging.getLogger(__name__)
+
+FOUND = 3
+"""Files that are looked up for a question that names none; for an edit it is one."""
+MOST_SHOWN = 6000
+"""Tokens of them, and at most a quarter of the window."""
 
 
 class Turn:
@@ -53,7 +60,7 @@ class Turn:
             self._end(outcome)
         except VivaceError as error:  # the disk is full: what was said cannot be kept, and that has to be said
             desk.emit(Noted(text=str(error), level="error"))
-        if outcome is not None and self._began:
+        if outcome is not None and (self._began or outcome.status == "failed"):
             seconds = time.perf_counter() - started
             changed = tuple(outcome.changed)
             desk.emit(
@@ -77,6 +84,7 @@ class Turn:
                 return None
             self.checkpoint = (await desk.files.take(waiting[0].text, TURN)).id
             desk.edits = []
+            desk.touched = {}
             letters = desk.inbox.take_next()
             if not letters:  # given back meanwhile
                 return None
@@ -99,10 +107,27 @@ class Turn:
 
     async def _work(self, decision: Decision, said: list[User], spent: Spent) -> Outcome:
         desk = self.desk
+        roles = Roles(desk, spent, self.checkpoint)
         if decision.mode == "deep":
-            if is_weak(desk, await desk.card(desk.models.of("deep"))) and decision.paths:
-                return await Repair(desk, spent).run(said, decision.paths)
-            return await Deep(desk, spent).run()
+            weak = is_weak(desk, await desk.card(desk.models.of("deep")))
+            if weak and decision.question:
+                return await self._question(decision, said, spent)
+
+            paths = decision.paths or (await self._looked_up(said, 1) if weak else [])
+
+            async def build(extra: str) -> Outcome:
+                if weak and paths:
+                    return await Repair(desk, spent, extra).run(said, paths)
+                deep = Deep(desk, spent)
+                outcome = await deep.run()
+                if weak and outcome.status == "done" and not deep.called:
+                    # What it says in words that look like a call was not done.
+                    return Outcome("unchanged", f"{deep.model} used no tool; name the file, or take a bigger model")
+                return outcome
+
+            return await roles.run(build, plan=not decision.question)
+        if decision.question and self.mode == "auto":
+            return await self._question(decision, said, spent)
         fast = Fast(desk, spent)
         fast.check_behind = decision.check
         outcome = await fast.run(said, decision.paths, question=decision.question)
@@ -110,9 +135,42 @@ class Turn:
         if not decision.check or outcome.status not in ("done", "failed", "unchanged") or not doubts:
             return outcome
         desk.emit(Noted(text=f"Looking deeper: {doubts}."))
-        if is_weak(desk, await desk.card(desk.models.of("deep"))):
-            return await Repair(desk, spent).go_on(outcome, fast)
-        return await Deep(desk, spent).run(check=fast.diff, replaces=True)
+        weak = is_weak(desk, await desk.card(desk.models.of("deep")))
+        begun = False
+
+        async def mend(extra: str) -> Outcome:
+            nonlocal begun
+            first, begun = not begun, True
+            if weak and first:
+                return await Repair(desk, spent, extra).go_on(outcome, fast)
+            if weak:
+                return await Repair(desk, spent, extra).run(said, fast.paths)
+            return await Deep(desk, spent).run(check=fast.diff if first else "", replaces=True)
+
+        return await roles.run(mend, plan=False)
+
+    async def _question(self, decision: Decision, said: list[User], spent: Spent) -> Outcome:
+        """Words for words: from the files that are named, or that hold what is named."""
+        desk = self.desk
+        paths = decision.paths or await self._looked_up(said, FOUND)
+        if not paths and decision.mode == "deep":
+            await show_map(desk, await desk.card(desk.models.of("deep")))
+        return await Fast(desk, spent).run(said, paths, question=True)
+
+    async def _looked_up(self, said: list[User], most: int) -> list[str]:
+        """Files that hold what is named, as many as there is room for in a request."""
+        desk = self.desk
+        paths: list[str] = []
+        room = min(MOST_SHOWN, (await desk.card(desk.models.of("fast"))).context_window // 4)
+        for path in await desk.whereabouts.files("\n\n".join(user.text for user in said), most):
+            with contextlib.suppress(VivaceError):
+                room -= desk.context.count((await desk.read([path]))[0].text)
+                if room < 0:
+                    break
+                paths.append(path)
+        if paths:
+            desk.emit(Noted(text=f"Looked up: {', '.join(paths)}."))
+        return paths
 
     async def _set_back(self) -> tuple[list[User], Mode]:
         """The files as they were before the call that was cut off; what was said, and the mode that it ran in."""
@@ -148,10 +206,11 @@ class Turn:
         self.desk.emit(Noted(text=text + (f"; checkpoint {saved} has them." if saved else ".")))
 
     async def _changed(self) -> list[str]:
-        """Every file that is not as it was before the turn, whoever changed it."""
-        store, number = self.desk.files.store, self.checkpoint
+        """Every file that is not as it was before the turn, and that the turn has changed itself."""
+        store, number, own = self.desk.files.store, self.checkpoint, self.desk.touched
         assert number is not None
-        return [change.path for change in await self.desk.files.do(lambda: store.diff(number))]
+        found = [change.path for change in await self.desk.files.do(lambda: store.diff(number))]
+        return found if own is None else [path for path in found if path in own]
 
     def _end(self, outcome: Outcome | None) -> None:
         inbox = self.desk.inbox

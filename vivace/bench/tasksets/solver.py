@@ -9,8 +9,9 @@ from typing import Literal, Protocol, get_args
 
 from msgspec import Struct
 
-from vivace.agent.edit import apply, edit, read_sources
+from vivace.agent.edit import apply, read_sources
 from vivace.agent.result import Began, EditEvent, EditRequest, EditResult
+from vivace.agent.turns.race import edit_in_race
 from vivace.bench.tasksets.task import Problem
 from vivace.errors import UsageError, VivaceError, did_you_mean
 from vivace.protocol.contracts import Service
@@ -71,7 +72,11 @@ def solver_for(mode: str, service: Service, model: str, candidates: int) -> Solv
 
 
 class Fast:
-    """The edit turn, exactly as ``vivace edit --yes`` runs it: one call, one minimal diff."""
+    """The edit turn: one call, one minimal diff, exactly as ``vivace edit --yes`` runs it.
+
+    Several candidates race as in the fast mode of the agent: what the workspace and the instruction show is checked in
+    the sandbox, in a copy of the workspace.
+    """
 
     def __init__(self, service: Service, model: str, candidates: int = 1) -> None:
         self.service, self.model, self.candidates = service, model, candidates
@@ -87,7 +92,7 @@ class Fast:
             list(task.paths), task.instruction, self.model, seed, candidates=self.candidates, root=workspace
         )
         try:
-            result = await edit(self.service, request, read_sources(request), listen)
+            result = await edit_in_race(self.service, request, read_sources(request), listen)
             if result.status == "changed":
                 apply(result)
         except VivaceError as error:
