@@ -26,6 +26,9 @@ from vivace.service.tiers import TierTable
 from vivace.service.upkeep import Upkeep
 from vivace.settings import Settings
 
+PATIENCE = 5.0
+"""Seconds that a start waits for the database to take what a killed server left."""
+
 Pull = Callable[[ModelInfo, Settings], None]
 """Fetches a model; runs in a thread."""
 
@@ -82,6 +85,9 @@ class ComposedGateway(LocalGateway):
     async def begin(self) -> None:
         kept = self.kept
         if kept is not None and not self._beside:
+            if kept.writer.recovered is not None:
+                with contextlib.suppress(VivaceError):  # the database is away; what it is owed waits
+                    await kept.writer.recovered.wait(PATIENCE)
             await kept.follower.load()
             work = (kept.follower.run(), Upkeep(self.keeper).run())
             self._beside = tuple(asyncio.create_task(each) for each in work)

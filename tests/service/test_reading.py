@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vivace.protocol import items as it
@@ -61,6 +61,7 @@ def test_a_compaction_alone_stands_for_all_but_what_was_told() -> None:
     assert read_after(None, [TOLD, USER], [SAID], False, SEALER) == ([TOLD, USER, SAID], False)
 
 
+@example([CALL, PATCH, OUTPUT, SAID, PATCHED])
 @given(st.lists(st.sampled_from([TOLD, USER, SAID, THOUGHT, CALL, OUTPUT, PATCH, PATCHED]), max_size=12))
 def test_no_output_is_left_without_its_call(items: list[Item]) -> None:
     head, start = parts_of(items)

@@ -16,7 +16,7 @@ from vivace.backends.local_run import TokenTrail as TokenTrail
 from vivace.backends.memory import AnswerMemory
 from vivace.backends.pieces import PieceSink
 from vivace.dialects.chat import ChatDialect, Prompt, Trail
-from vivace.dialects.completion import completion_ends, completion_prompt
+from vivace.dialects.completion import completion_ends, completion_prompt, completion_stops
 from vivace.dialects.constrain import Constraint, constrain
 from vivace.dialects.harmony import HARMONY_TOKENS
 from vivace.engine.messages import EngineConfig, Grammar, Ready, Sampling, Start
@@ -86,7 +86,7 @@ class LocalBackend:
             prompt = self.prompt(job)
         start = self.frame(job, prompt)
         return LocalRun(
-            self.engine.start(start), start, self._opened.tokenizer, job.request.stop, self._answering(job, prompt)
+            self.engine.start(start), start, self._opened.tokenizer, _stops(job.request), self._answering(job, prompt)
         )
 
     def prompt(self, job: Job) -> Prompt:
@@ -133,7 +133,7 @@ class LocalBackend:
             end=end,
             max_tokens=request.max_output_tokens or 0,
             max_seconds=request.max_seconds or 0.0,
-            stop=[stop.encode() for stop in request.stop],
+            stop=[stop.encode() for stop in _stops(request)],
             priority=job.priority or request.priority,
             grammar=Grammar(text=grammar) if grammar else None,
             prefill_only=job.prefill_only,
@@ -200,6 +200,10 @@ def engine_config(path: Path, settings: Settings) -> EngineConfig:
         kv_tokens=settings.kv_tokens,
         kv_type=settings.kv_type,
     )
+
+
+def _stops(request: ResponseRequest) -> list[str]:
+    return [*request.stop, *(completion_stops(request.prompt) if request.prompt is not None else ())]
 
 
 def _sampling(request: ResponseRequest) -> Sampling:

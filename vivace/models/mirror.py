@@ -142,9 +142,10 @@ def _fetch(package: str, work: Path, on_bytes: Callable[[int], None]) -> Path:
 
 def _largest(folder: Path) -> int:
     largest = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):  # pip moves and deletes while we look.
-            largest = max(largest, path.stat().st_size)
+    for root, _, names in os.walk(folder):  # which passes over what pip deletes meanwhile
+        for name in names:
+            with contextlib.suppress(OSError):
+                largest = max(largest, (Path(root) / name).stat().st_size)
     return largest
 
 

@@ -90,6 +90,8 @@ def parts_of(items: Sequence[Item]) -> tuple[int, int]:
         item = items[start]
         if isinstance(item, it.FunctionCall | it.CustomToolCall):
             missing.discard(item.call_id)
+        elif isinstance(item, it.FunctionCallOutput | it.CustomToolCallOutput):
+            missing.add(item.call_id)
     return head, start
 
 

@@ -91,6 +91,8 @@ class Writer:
         self._wake = threading.Condition(self._lock)
         self._jobs: deque[Ack] = deque()
         self._closing = False
+        self.recovered: Ack | None = None
+        """The last job of those that :meth:`recover` took over."""
         self._room = 0
         """Jobs that may still join those that are held back for a moment; 0 while none are."""
         self._connection: Connection | None = None
@@ -111,7 +113,7 @@ class Writer:
             for job in jobs:
                 rows = [(self._statements[name], row) for name, row in job if name in self._statements]
                 if rows:
-                    self.put(*rows)
+                    self.recovered = self.put(*rows)
                     count += 1
             path.unlink(missing_ok=True)  # it is in our own journal now
         if count:

@@ -56,7 +56,8 @@ def test_a_small_model_repairs_a_function_and_the_race_proves_it(tmp_path: Path,
             assert ended.status == "done", ended
             assert "return width * height" in before
             assert (
-                next(event for event in events if isinstance(event, Proposed)).verified == "checked: doctest shapes.py"
+                next(event for event in events if isinstance(event, Proposed)).verified
+                == "checked: 1 example, doctest shapes.py"
             )
             assert next(event for event in events if isinstance(event, TurnBegan)).mode == "fast"
             meters = [event for event in events if isinstance(event, Meters)][-1]

@@ -218,8 +218,8 @@ class Fast:
             if race.verifier is None:
                 return
             self.report = await race.verifier.verify(contents)
-        self.doubts = self.report.failure or self.doubts
-        self.desk.emit(Noted(text=self.report.words, level="info" if self.report.ok else "warning"))
+        self.doubts = self.doubts if self.report.holds else self.report.failure
+        self.desk.emit(Noted(text=self.report.words, level="info" if self.report.holds else "warning"))
 
     @property
     def _ground(self) -> Ground:
@@ -230,9 +230,9 @@ class Fast:
         self.desk.emit(Noted(text=text))
 
     def _doubts(self, race: Race) -> str:
-        if self.report is not None and not self.report.ok:
+        if self.report is not None and not self.report.holds:
             return self.report.failure
-        if self.report is not None and self.report.tested:
+        if self.report is not None and (self.report.tested or self.report.as_before):
             return ""
         if race.count > 1 and race.agreement is not None and race.agreement < AGREED:
             return f"the candidates do not agree ({race.agreement:.0%} came to the same)"
@@ -300,7 +300,7 @@ class Fast:
 
 
 class _Live:
-    """Turns the events of an edit into a live diff."""
+    """Turns the events of an edit into a live diff. A background worker's nobody looks at."""
 
     def __init__(self, desk: Desk, race: Race) -> None:
         self.desk = desk
@@ -316,7 +316,7 @@ class _Live:
             if event.retry:
                 self.desk.emit(Noted(text=f"asked again: {event.retry}"))
             self.desk.emit(Editing(path=self._path, lines=()))
-        elif isinstance(event, Lines) and self._diff is not None:
+        elif isinstance(event, Lines) and self._diff is not None and not self.desk.options.worker:
             lines = tuple(mark + line for mark, line in self._diff.feed(event.lines))
             if lines:
                 self.desk.emit(Editing(path=self._path, lines=lines))

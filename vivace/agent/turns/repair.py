@@ -53,7 +53,7 @@ class Repair:
     async def _go_on(self, outcome: Outcome, fast: Fast) -> Outcome:
         said = [User(fast.instruction)]
         for number in range(1, ROUNDS):
-            failing = fast.report is not None and not fast.report.ok
+            failing = fast.report is not None and not fast.report.holds
             if outcome.status == "done" and not failing:
                 return outcome
             if over := self.spent.exceeded():
@@ -69,7 +69,7 @@ class Repair:
             fast = Fast(self.desk, self.spent, verify=True, extra=extra, seed=number * SEEDS)
             fast.replaces = outcome.status == "done"
             outcome = await fast.run(said, before.paths)
-        if fast.report is not None and not fast.report.ok:
+        if fast.report is not None and not fast.report.holds:
             outcome.details["doubts"] = fast.report.failure
             outcome.reason = f"{fast.report.failure}; {ROUNDS} rounds did not mend it"
             self.desk.emit(Noted(text=f"It is not right yet: {outcome.reason}.", level="warning"))

@@ -36,6 +36,12 @@ SHOWN = 600
 """Tokens of a failing check that are shown to the model."""
 MISSING = re.compile(r"No module named '?(pytest|mypy|ruff)'?\s*$", re.MULTILINE)
 
+MENDS = re.compile(
+    r"\b(fix|mend|repair|correct|debug|solv|resolv|bug|fail|fault|broke|break|error|wrong|crash|issue|test|pass|green)",
+    re.IGNORECASE,
+)
+"""An instruction that may be about the very tests that fail."""
+
 
 class Ran(Struct, frozen=True):
     """One check. ``faults`` is how many it found, None where it could not be run."""
@@ -60,11 +66,18 @@ class Report(Struct, frozen=True):
     """What the functions give for a few calls; candidates with the same behave alike. Empty: nothing is known."""
     moved: bool = True
     """It behaves otherwise than before, or nothing is known."""
+    as_before: bool = False
+    """The tests that fail failed before the change too, and nobody asked to mend them: no proof, and no fault of it."""
+
+    @property
+    def holds(self) -> bool:
+        """There is nothing against the change."""
+        return self.ok or self.as_before
 
     @property
     def words(self) -> str:
         if self.failure:
-            return self.failure
+            return f"{self.failure}, as before" if self.as_before else self.failure
         return f"checked: {', '.join(self.ran)}" if self.ran else "nothing could be checked"
 
 
@@ -97,6 +110,7 @@ class Verifier:
         self.quick = ground.quick
         self.scratch = Scratch(root, ground.cache_dir)
         self.checks = find_checks(root, paths)
+        self.mends = MENDS.search(instruction) is not None
         self.original = {path: (root / path).read_bytes() for path in paths}
         freely = self.context.sandbox.holds
         probes = [
@@ -160,7 +174,12 @@ class Verifier:
                 done.append(now)
                 if now.faults and await self._worse(root, check, now, contents):
                     failing = self._failing(done, now)
-                    return msgspec.structs.replace(failing, behaviour=report.behaviour, moved=report.moved)
+                    return msgspec.structs.replace(
+                        failing,
+                        behaviour=report.behaviour,
+                        moved=report.moved,
+                        as_before=await self._as_before(root, check, now, contents),
+                    )
             tested = report.tested or any(ran.check.kind in ("tests", "doctest") for ran in done)
             ran = (*report.ran, *(ran.check.key for ran in done))
             return msgspec.structs.replace(report, tested=tested, ran=ran)
@@ -236,12 +255,24 @@ class Verifier:
         assert now.faults is not None
         if check.kind in ("tests", "doctest"):
             return True
+        before = (await self._ran_before(root, check, contents)).faults
+        return before is not None and now.faults > before
+
+    async def _as_before(self, root: Path, check: Check, now: Ran, contents: Mapping[str, bytes]) -> bool:
+        """Whether the very tests fail that failed before, where nothing is to be mended."""
+        if check.kind not in ("tests", "doctest") or self.mends:
+            return False
+        before = await self._ran_before(root, check, contents)
+        failed, known = _failed(now.output), _failed(before.output)
+        return bool(failed) and failed <= known and (now.faults or 0) <= (before.faults or 0)
+
+    async def _ran_before(self, root: Path, check: Check, contents: Mapping[str, bytes]) -> Ran:
+        """The check on the files as they were; run once."""
         if check.key not in self._before:
             await self._put(root, self.original)
             self._before[check.key] = await self._run(root, check)
             await self._put(root, {**self.original, **contents})
-        before = self._before[check.key].faults
-        return before is not None and now.faults > before
+        return self._before[check.key]
 
     def _failing(self, done: list[Ran], last: Ran) -> Report:
         text = head_and_tail(last.output.strip(), SHOWN, self.context.count)
@@ -273,6 +304,11 @@ class Verifier:
         for path, data in contents.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_bytes(data)
+
+
+def _failed(output: str) -> set[tuple[str, str]]:
+    """Which tests failed, by the names that pytest and doctest give them."""
+    return set(re.findall(r"^(?:FAILED|ERROR) (\S+)|^File \".*\", line \d+, in (\S+)", output, re.MULTILINE))
 
 
 def _faults(check: Check, code: int, output: str) -> int | None:
