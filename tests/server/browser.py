@@ -19,6 +19,13 @@ from websockets.sync.client import ClientConnection, connect
 BINARY = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
+_LEFT = ("navigated or closed", "context was destroyed", "Cannot find context", "Cannot find default execution context")
+
+
+class Navigated(Exception):
+    """The page was left while it was asked."""
+
+
 class Page:
     """An open page. ``faults`` are the errors that it logged or threw, its content security policy's among them."""
 
@@ -35,6 +42,8 @@ class Page:
         while True:
             message = json.loads(self._socket.recv(timeout=20))
             if message.get("id") == self._number:
+                if any(words in message.get("error", {}).get("message", "") for words in _LEFT):
+                    raise Navigated
                 assert "error" not in message, message
                 result: dict[str, Any] = message["result"]
                 return result
@@ -52,11 +61,17 @@ class Page:
     def until(self, script: str, seconds: float = 10.0) -> Any:
         """The expression's value once it is true."""
         end = time.monotonic() + seconds
-        while not (value := self.run(script)):
+        while not (value := self._now(script)):
             if time.monotonic() > end:
                 raise AssertionError(f"{script} stayed {value!r}; the page says {self.run('document.body.innerText')}")
             time.sleep(0.05)
         return value
+
+    def _now(self, script: str) -> Any:
+        try:
+            return self.run(script)
+        except Navigated:
+            return None
 
     def open(self, url: str) -> None:
         self.command("Page.navigate", url=url)
