@@ -277,3 +277,25 @@ def test_so_many_steers_wait_and_no_more() -> None:
         await service.close()
 
     run(work)
+
+
+def test_a_steer_behind_a_whole_call_ends_the_response_as_completed_and_waits_for_its_output() -> None:
+    async def work() -> None:
+        steps = [{"call": "shell", "arguments": {"cmd": "ls"}}, {"delay": 5.0}, {"text": "never said"}]
+        service = gateway(Watched([{"steps": steps}]))
+        client = Client(service)
+        client.create("go", tools=[SHELL])
+        await client.of(ev.ItemDone)
+        (created,) = [event for event in client.events if isinstance(event, ev.Created)]
+        began = time.monotonic()
+        await steered(client, created.response.id)
+        first = await client.end(1)
+        assert time.monotonic() - began < 1.0 and first.status == "completed"
+        assert isinstance(first.output[-1], it.FunctionCall)
+        pending = await client.of(ev.SteerPending)
+        assert [need.call_id for need in pending.required_input] == [first.output[-1].call_id]
+        await freed(service)
+        await client.line.close()
+        await service.close()
+
+    run(work)

@@ -8,7 +8,7 @@ import msgspec
 
 from vivace.backends.base import End
 from vivace.protocol.contracts import Final, StopReason
-from vivace.protocol.items import IncompleteDetails, Response, ResponseError, new_id
+from vivace.protocol.items import CustomToolCall, FunctionCall, IncompleteDetails, Response, ResponseError, new_id
 from vivace.protocol.usage import Usage
 from vivace.service.asking import Asked
 
@@ -57,6 +57,8 @@ def concluded(response: Response, end: End, stopped: StopReason | None, *, steer
         case "error":
             response.status = "failed"
             response.error = ResponseError(end.code, end.message)
+        case _ if halted and steered and stopped is None and _calls(response):
+            response.status = "completed"  # it ends with calls, whose outputs are waited for before the steer counts
         case _:
             reason = {"length": "max_output_tokens", "time": "max_time"}.get(end.reason, "stopped")
             response.status = "cancelled" if halted and stopped == "cancelled" else "incomplete"
@@ -64,6 +66,12 @@ def concluded(response: Response, end: End, stopped: StopReason | None, *, steer
             response.incomplete_details = IncompleteDetails("steered" if steered else reason)
     status = "cancelled" if halted and stopped is not None else response.status
     return Final(status if status in ("completed", "incomplete", "failed") else "cancelled", end.usage)
+
+
+def _calls(response: Response) -> bool:
+    """Whether the last thing said is a call, and everything is whole."""
+    whole = all(getattr(item, "status", None) in (None, "completed") for item in response.output)
+    return whole and bool(response.output) and isinstance(response.output[-1], FunctionCall | CustomToolCall)
 
 
 def added(one: Usage, other: Usage) -> Usage:
