@@ -14,9 +14,6 @@ TURN = 0.0005
 """Seconds after which a thread that wants to run gets the interpreter. The database's thread would hold the loop up for
 Python's 5 ms otherwise."""
 
-COLLECTED = (10_000, 20, 50)
-"""Objects made beyond those that went, before new ones are looked through; a response makes some hundreds."""
-
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """As :func:`asyncio.run`, on uvloop where that is."""
@@ -32,7 +29,6 @@ def settle() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*COLLECTED)
 
 
 def _factory() -> Callable[[], asyncio.AbstractEventLoop]:
