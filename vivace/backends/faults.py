@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 import re
 import time
+from collections.abc import Callable
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from vivace.errors import VivaceError
+
+T = TypeVar("T")
 
 _TOO_LONG = re.compile(
     r"context[_ ](length|window|size)|maximum context|exceed_context|prompt is too long|too many (input )?tokens"
@@ -70,6 +73,14 @@ def fault_of(status: int, body: bytes, headers: dict[str, str], where: str) -> F
     if status in _PASSING:
         return Fault(f"{where}: {message}", status=status, retry_after=retry_after, again=True)
     return Fault(f"{where}: {message}", code="invalid_prompt", status=status, param=param)
+
+
+def decoded(decode: Callable[[bytes], T], data: bytes, where: str, what: str) -> T:
+    """One event of a stream. Raises :class:`Fault`, which says that it is not ``what`` it should be."""
+    try:
+        return decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Fault(f"{where} sent what is no {what}: {error} in {data[:200]!r}", status=502, again=True) from error
 
 
 def stream_fault(error: Any, where: str) -> Fault:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from vivace.backends.base import End, EndReason, Job, Piece, Reasoning
 from vivace.backends.calls import Calls
-from vivace.backends.faults import Fault, stream_fault
+from vivace.backends.faults import Fault, decoded, stream_fault
 from vivace.backends.upstream_messages import messages_of, tool_of
 from vivace.backends.upstream_printed import PrintedCalls
 from vivace.backends.upstream_usage import Tally, chat_usage
@@ -131,11 +131,7 @@ class ChatStream:
         if data == b"[DONE]":
             self.done = True
             return []
-        try:
-            chunk = _decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            said = f"{self._where} sent what is no chunk of Chat Completions: {error} in {data[:200]!r}"
-            raise Fault(said, status=502, again=True) from error
+        chunk = decoded(_decode, data, self._where, "chunk of Chat Completions")
         if chunk.error:
             raise stream_fault(chunk.error, self._where)
         if chunk.usage:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from vivace.backends.base import End, EndReason, Job, Piece, Text
-from vivace.backends.faults import Fault, stream_fault
+from vivace.backends.faults import Fault, decoded, stream_fault
 from vivace.backends.http import Http
 from vivace.backends.replicas import Replica
 from vivace.backends.servers import HAS_TOKENIZER, token_ids
@@ -122,11 +122,7 @@ class CompletionStream:
         if data == b"[DONE]":
             self.done = True
             return []
-        try:
-            chunk = _decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            said = f"{self._where} sent what is no chunk of Completions: {error} in {data[:200]!r}"
-            raise Fault(said, status=502, again=True) from error
+        chunk = decoded(_decode, data, self._where, "chunk of Completions")
         if chunk.error:
             raise stream_fault(chunk.error, self._where)
         self._usage = chunk.usage or self._usage

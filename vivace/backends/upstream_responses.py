@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from vivace.backends.base import End, Job, Piece, Reasoning
 from vivace.backends.calls import Calls
-from vivace.backends.faults import Fault, stream_fault
+from vivace.backends.faults import Fault, decoded, stream_fault
 from vivace.backends.upstream_messages import tool_of
 from vivace.backends.upstream_printed import PrintedCalls
 from vivace.backends.upstream_usage import Tally, responses_usage
@@ -140,11 +140,7 @@ class ResponsesStream:
         """The pieces of one event. Raises :class:`Fault` where the answer failed and for what is no event."""
         if data == b"[DONE]":
             return []
-        try:
-            event = _decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            said = f"{self._where} sent what is no event of a response: {error} in {data[:200]!r}"
-            raise Fault(said, status=502, again=True) from error
+        event = decoded(_decode, data, self._where, "event of a response")
         index = event.output_index or 0
         match event.type:
             case "response.output_text.delta" | "response.refusal.delta":

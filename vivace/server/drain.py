@@ -15,7 +15,6 @@ class Drain:
     def __init__(self) -> None:
         self.begun = asyncio.Event()
         self._open: dict[object, Ender] = {}
-        self._ending: set[asyncio.Future[object]] = set()
 
     @property
     def draining(self) -> bool:
@@ -30,12 +29,6 @@ class Drain:
             yield
         finally:
             del self._open[mark]
-
-    def finish(self, end: Awaitable[object]) -> None:
-        """Have something ended that nobody waits for."""
-        task = asyncio.ensure_future(end)
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
 
     async def wait(self, seconds: float) -> bool:
         """Until nothing goes on any more; False when that took longer than ``seconds``."""

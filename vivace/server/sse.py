@@ -9,7 +9,6 @@ from vivace.protocol.contracts import Stream
 from vivace.protocol.events import Ending, Event, encode, event_type
 from vivace.server.call import Call
 from vivace.server.metrics import Watch
-from vivace.server.wire import LEAVING
 
 HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
@@ -27,7 +26,7 @@ async def stream_events(
     detached: bool = False,
 ) -> None:
     """Answer ``call`` with a stream. It is stopped when the client goes, unless it is ``detached`` (background)."""
-    leaving = _leaving(call, None if detached else stream)
+    leaving = asyncio.ensure_future(_leave(call, None if detached else stream))
     ended = False
     told = {**HEADERS, **stream.headers, **(headers or {})}
     try:
@@ -46,24 +45,6 @@ async def stream_events(
         watch.close()
         if not ended and not detached:
             await stream.stop("disconnect")
-
-
-def _leaving(call: Call, stream: Stream | None) -> asyncio.Future[None]:
-    """Done once the client is gone; what it no longer reads is ended then. Cancelled by who no longer cares."""
-    known = call.scope.get("extensions", {}).get(LEAVING)
-    if known is None:
-        return asyncio.ensure_future(_leave(call, stream))
-    left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def tell() -> None:
-        if not left.done():
-            left.set_result(None)
-            if stream is not None:
-                call.door.drain.finish(stream.stop("disconnect"))
-
-    known.tell(tell)
-    left.add_done_callback(lambda _: known.forget(tell))
-    return left
 
 
 async def _leave(call: Call, stream: Stream | None) -> None:
@@ -88,7 +69,7 @@ async def _unless_left(stream: Stream, leaving: asyncio.Future[None], detached: 
 
 async def last_event(call: Call, stream: Stream, watch: Watch) -> Ending | None:
     """Read a stream to its end; None when the client left before."""
-    leaving = _leaving(call, stream)
+    leaving = asyncio.ensure_future(_leave(call, stream))
     try:
         with call.door.drain.holding(lambda: stream.stop("cancelled")):
             while events := await stream.ready():

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import uvicorn
@@ -32,9 +32,6 @@ from vivace.server.options import ServerOptions
 BATCH = "vivace.websocket.batch"
 """An ASGI message of this type holds ``payloads``: JSON texts as bytes, a WebSocket message each. Offered where the
 scope's extensions have this name."""
-
-LEAVING = "vivace.leaving"
-"""Extensions of an HTTP scope have a :class:`Leaving` of this name: hearing that the client has gone needs no task."""
 
 HEADER_BYTES = 64 * 1024
 LINGER = 1.0
@@ -81,30 +78,6 @@ class _Stuck:
             self._timer = None
 
 
-class Leaving:
-    """Whether the client of a connection has gone, and who is to be told when it does."""
-
-    def __init__(self) -> None:
-        self.gone = False
-        self._told: set[Callable[[], None]] = set()
-
-    def tell(self, listener: Callable[[], None]) -> None:
-        """Call ``listener`` when the client goes; at once when it has."""
-        if self.gone:
-            listener()
-        else:
-            self._told.add(listener)
-
-    def forget(self, listener: Callable[[], None]) -> None:
-        self._told.discard(listener)
-
-    def went(self) -> None:
-        self.gone = True
-        told, self._told = self._told, set()
-        for listener in told:
-            listener()
-
-
 class _Joined:
     """A transport on which the head of an answer goes out with what is written next, or when the loop comes round."""
 
@@ -142,7 +115,6 @@ class HttpWire(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._stuck = _Stuck(cast(WireConfig, config).options.stuck_seconds)
         self._header_bytes = 0
-        self._leaving = Leaving()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -163,11 +135,6 @@ class HttpWire(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stuck.end()
         super().connection_lost(exc)
-        self._leaving.went()
-
-    def on_headers_complete(self) -> None:
-        super().on_headers_complete()
-        cast(dict[str, Any], self.scope)["extensions"] = {LEAVING: self._leaving}
 
     def on_message_begin(self) -> None:
         self._header_bytes = 0
