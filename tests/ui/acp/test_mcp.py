@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from acp.agent.connection import AgentSideConnection
 from acp.client.connection import ClientSideConnection
 from acp.helpers import text_block
-from acp.interfaces import Agent, Client
 from acp.schema import EnvVariable, HttpHeader, HttpMcpServer, McpServerStdio, SseMcpServer
 
 from tests.agent.mcp.test_mcp import SERVER, serving
 from tests.agent.turns.stage import ActingBackend, Seen, call, options, say
-from tests.ui.acp.test_server import Editor
+from tests.ui.acp.test_server import Editor, connected
 from vivace.backends.paced_script import Step
 from vivace.composing import compose_gateway
 from vivace.settings import Settings
@@ -46,20 +43,8 @@ def serve(folder: Path, act: Callable[[Seen], list[Step]], body: Body) -> None:
         await gateway.begin()
         house = Agents(lambda: gateway, options(folder, mcp=True))
         server = Server(house, Choice(root=folder / "work", model="acting", mode="deep", approvals="full"))
-        here, there = socket.socketpair()
-        mine = await asyncio.open_connection(sock=here)
-        yours = await asyncio.open_connection(sock=there)
-        agent = AgentSideConnection(cast(Agent, server), yours[1], yours[0], use_unstable_protocol=True)
-        editor = Editor()
-        client = ClientSideConnection(cast(Client, editor), mine[1], mine[0], use_unstable_protocol=True)
-        try:
-            async with asyncio.timeout(60):
-                await client.initialize(protocol_version=1)
-                await body(client, editor, backend)
-        finally:
-            await client.close()
-            await agent.close()
-            await server.close()
+        async with connected(server, 60) as (client, editor):
+            await body(client, editor, backend)
 
     asyncio.run(main())
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -53,6 +54,25 @@ class Editor:
         return "".join(u.content.text for u in self.updates if u.session_update == "agent_message_chunk")
 
 
+@asynccontextmanager
+async def connected(server: Server, seconds: float) -> AsyncIterator[tuple[ClientSideConnection, Editor]]:
+    """An editor that has greeted ``server``; everything ends with the block, which may take so long."""
+    here, there = socket.socketpair()
+    mine = await asyncio.open_connection(sock=here)
+    yours = await asyncio.open_connection(sock=there)
+    agent = AgentSideConnection(cast(Agent, server), yours[1], yours[0], use_unstable_protocol=True)
+    editor = Editor()
+    client = ClientSideConnection(cast(Client, editor), mine[1], mine[0], use_unstable_protocol=True)
+    try:
+        async with asyncio.timeout(seconds):
+            await client.initialize(protocol_version=1)
+            yield client, editor
+    finally:
+        await client.close()
+        await agent.close()
+        await server.close()
+
+
 Body = Callable[[ClientSideConnection, Editor, ScriptedHouse], Awaitable[None]]
 
 
@@ -62,20 +82,8 @@ def serve(folder: Path, script: Script, body: Body) -> None:
     async def main() -> None:
         house = ScriptedHouse(folder / "sessions", script)
         server = Server(house, Choice(root=folder, model="small"))
-        here, there = socket.socketpair()
-        mine = await asyncio.open_connection(sock=here)
-        yours = await asyncio.open_connection(sock=there)
-        agent = AgentSideConnection(cast(Agent, server), yours[1], yours[0], use_unstable_protocol=True)
-        editor = Editor()
-        client = ClientSideConnection(cast(Client, editor), mine[1], mine[0], use_unstable_protocol=True)
-        try:
-            async with asyncio.timeout(20):
-                await client.initialize(protocol_version=1)
-                await body(client, editor, house)
-        finally:
-            await client.close()
-            await agent.close()
-            await server.close()
+        async with connected(server, 20) as (client, editor):
+            await body(client, editor, house)
         assert house.closed
 
     asyncio.run(main())
