@@ -216,7 +216,7 @@ def edit(
         dialect=dialect,
     )
     paths, instruction = split_arguments(arguments)
-    raise typer.Exit(run_edit(_edit_service, paths, instruction, options, _settings, process_started(), _known))
+    raise typer.Exit(run_edit(_edit_service, paths, instruction, options, _settings, process_started(), _known, _keep))
 
 
 def run() -> int:
@@ -240,6 +240,14 @@ def _known(model: str) -> None:
     from vivace.models.catalogue import find_model
 
     find_model(model, _settings())
+
+
+def _keep(paths: Sequence[str], instruction: str) -> None:
+    """The checkpoint before ``vivace edit`` writes."""
+    from vivace.agent.checkpoints.single import take_before
+    from vivace.resident import state_dir_of
+
+    take_before(Path.cwd(), Path(state_dir_of(os.environ)), paths, f"edit {', '.join(paths)}: {instruction}"[:200])
 
 
 def _edit_service(settings: Callable[[], Settings]) -> EditService:

@@ -91,11 +91,17 @@ def place_of(environ: Mapping[str, str]) -> Place:
     said += [values.get(name, "") for name in _AROUND]
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     root, changed = _code()
-    folder = _whole(values.get("VIVACE_STATE_DIR", "")) or _state_dir()
+    folder = state_dir_of(environ)
     name = f"resident-{_digest([said, cores, sys.executable, root])}-{vivace.__version__}-{_digest(changed)}"
     if len(os.fsencode(f"{folder}/{name}.sock")) > LONGEST_SOCKET_PATH:
         folder = f"{_runtime_dir()}/{_digest(folder)}"
     return Place(f"{folder}/{name}")
+
+
+def state_dir_of(environ: Mapping[str, str]) -> str:
+    """:attr:`vivace.settings.Settings.state_dir` without what it takes to read all settings."""
+    values = {name.upper(): value for name, value in environ.items()}
+    return _whole(values.get("VIVACE_STATE_DIR", "")) or _state_dir()
 
 
 def environment_of(settings: Settings, environ: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vivace.agent.asked import bad_import, prose, without_echo
+from vivace.agent.asked import bad_import, leaves_the_rest, prose, without_echo
 from vivace.agent.attempt import Attempt
+from vivace.agent.definitions import definitions
 from vivace.agent.dialect import Ask
 from vivace.agent.languages import BY_SUFFIX
 from vivace.agent.reply import Reply
@@ -173,3 +174,34 @@ def test_no_reference_answer_is_touched(name: str) -> None:
         assert without_echo(task["path"], before, after, instruction) == (after, ""), task["id"]
         source = SourceFile(Path(task["path"]), task["path"], before.encode())
         assert bad_import(source, after, instruction) == "", task["id"]
+
+
+@pytest.mark.parametrize(
+    ("instruction", "leaves"),
+    [
+        ("In a.py, change `f`. Leave every other line of the file as it is.", True),
+        ("keep the rest as it is", True),
+        ("Keep all other functions.", True),
+        ("rename x; change nothing else", True),
+        ("do not touch anything else", True),
+        ("don't change the other methods", True),
+        ("Nothing else may change.", True),
+        ("fix the bug in f", False),
+        ("leave early when x is None", False),
+        ("keep the other argument too? no: change it", True),
+        ("return something else", False),
+    ],
+)
+def test_an_instruction_may_say_that_the_rest_stays(instruction: str, leaves: bool) -> None:
+    assert leaves_the_rest(instruction) is leaves
+
+
+def test_an_answer_that_goes_beyond_its_definition_is_refused_where_the_rest_is_to_stay() -> None:
+    text = "import re\n\n\ndef f(x):\n    return x\n\n\n" + "".join(f"a_{n} = {n}\n" for n in range(120))
+    source = SourceFile(Path("a.py"), "a.py", text.encode())
+    region = next(d for d in definitions("python", text) or [] if d.name == "f")
+    answer = Attempt(reply=Reply("closed", "import math\n\ndef f(x):\n    return math.floor(x)\n"))
+    verdict = judge(Ask(source, "let `f` round down. Leave every other line as it is.", region), answer)
+    assert verdict.patch is None and verdict.reason == "the answer also changes lines outside of f, which were to stay"
+    freely = judge(Ask(source, "let `f` round down", region), answer)
+    assert freely.patch is not None and freely.patch.text.startswith("import re\nimport math\n")

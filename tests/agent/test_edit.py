@@ -142,6 +142,28 @@ def test_the_others_are_stopped_when_the_race_is_lost(tmp_path: Path) -> None:
     assert [generation.stopped for generation in service.generations] == [[], ["lost_race"]]
 
 
+def test_no_race_waits_for_an_answer_that_runs_on(tmp_path: Path) -> None:
+    endless = Script("```python\n" + OLD + "x = 1\n" * 5_000, pause=0.001)
+    result, service = turn(tmp_path, [Script.file(WIDE), Script.file(WIDE), endless], candidates=3)
+    assert result.status == "changed" and result.files[0].patch is not None
+    last = service.generations[2]
+    assert last.stopped == ["cancelled"] and last.sent * endless.chunk <= 2 * len(WIDE) + 500
+    assert "ran on" in result.files[0].attempts[2].failure and not result.files[0].attempts[2].lost
+
+
+def test_an_answer_may_be_long_where_the_others_gave_nothing(tmp_path: Path) -> None:
+    long = OLD + "".join(f"\n\ndef more_{n}():\n    return {n}\n" for n in range(60))
+    asked = "add functions more_0 to more_59"
+    scripts = [Script.file(OLD), Script.file(OLD), Script.file(long, pause=0.001)]
+    result, _ = turn(tmp_path, scripts, asked, candidates=3)
+    assert result.status == "changed" and result.files[0].patch is not None and result.files[0].patch.text == long
+
+
+def test_without_the_greedy_answer_all_are_sampled(tmp_path: Path) -> None:
+    _, service = turn(tmp_path, [Script.file(WIDE)], candidates=2, greedy=False)
+    assert [request.temperature for request in service.requests] == [0.6, 0.6]
+
+
 def test_a_temperature_of_the_user_is_kept(tmp_path: Path) -> None:
     _, service = turn(tmp_path, [Script.file(WIDE)], candidates=2, temperature=0.3, seed=5)
     assert [(r.temperature, r.seed) for r in service.requests] == [(0.3, 5), (0.3, 6)]

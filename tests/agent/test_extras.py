@@ -10,7 +10,7 @@ import pytest
 
 from vivace.agent.attempt import Attempt
 from vivace.agent.dialect import Ask
-from vivace.agent.extras import changes_code, only_layout, without_examples
+from vivace.agent.extras import changes_code, only_described, only_layout, without_examples
 from vivace.agent.reply import Reply
 from vivace.agent.verdict import judge
 from vivace.agent.workspace import SourceFile
@@ -37,6 +37,33 @@ def test_layout_is_no_edit_unless_it_is_asked_for(after: str, instruction: str, 
     reason = only_layout("a.py", CODE, after, instruction)
     assert said in reason and bool(said) == bool(reason)
     assert only_layout("a.js", CODE, after, instruction) == ""
+
+
+PLAIN = "import re\n\n\ndef f(x, y=2):\n    z = x + y\n    return z\n"
+TYPED = "def f(x: List[int], y: int = 2) -> int:\n    z: int = x + y\n    return z\n"
+HINTED = "import re\nfrom typing import List\n\n\n" + TYPED
+
+
+@pytest.mark.parametrize(
+    ("after", "instruction", "no_edit"),
+    [
+        (HINTED, "fix the bug in f", True),
+        (PLAIN.replace("    z =", '    """Adds."""\n    z ='), "support negative numbers", True),
+        (HINTED, "add type hints", False),
+        (HINTED, "correct the types", False),
+        (HINTED.replace("x + y", "x - y"), "fix the bug in f", False),
+        (PLAIN.replace("import re", "import re\nimport os"), "fix the unused import", True),
+        (PLAIN.replace("import re\n", "import re\nfrom a import x as z\n"), "fix the NameError", False),
+        (PLAIN.replace("import re\n\n\n", ""), "make it faster", False),
+        (PLAIN.replace("y=2", "y=3"), "fix the default", False),
+        (PLAIN + "x = (\n", "fix it", False),
+    ],
+)
+def test_hints_and_docstrings_are_no_edit_where_behaviour_is_asked_for(
+    after: str, instruction: str, no_edit: bool
+) -> None:
+    assert bool(only_described("a.py", PLAIN, after, instruction)) == no_edit
+    assert only_described("a.js", PLAIN, after, instruction) == ""
 
 
 EDITED = CODE.replace("x+1", "x+2")
@@ -86,6 +113,7 @@ def test_no_reference_answer_is_touched(name: str) -> None:
         given = task["path"], task["before"], task["reference"], task["instruction"]
         assert only_layout(*given) == "", task["id"]
         assert changes_code(*given) == "", task["id"]
+        assert only_described(*given) == "", task["id"]
         assert without_examples(*given) == (task["reference"], ""), task["id"]
 
 

@@ -102,6 +102,16 @@ def test_imports_of_a_reply_go_to_the_imports_of_the_file(file: SourceFile) -> N
     assert after == expected
 
 
+def test_an_import_of_a_reply_that_nothing_uses_is_left_out(file: SourceFile) -> None:
+    region = next(d for d in definitions("python", TEXT) or [] if d.name == "helper_one")
+    code = "import re\nfrom math import sqrt\n\n\ndef helper_one(x):\n    return re.escape(x)\n"
+    after = put_back(file, region, code)
+    assert "import re\n" in after and "sqrt" not in after
+    assert "from math import sqrt\n" in put_back(file, region, code, unused=True)
+    asked = Ask(file, "import `sqrt` for `helper_one`", region)
+    assert "sqrt" in asked.whole(code) and "sqrt" not in Ask(file, "mend it", region).whole(code)
+
+
 def test_the_prompt_tells_what_the_region_leans_on(file: SourceFile) -> None:
     region = next(d for d in definitions("python", TEXT) or [] if d.name == "helper_two")
     lean = surroundings(file, region)

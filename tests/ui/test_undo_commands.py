@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from vivace import cli
 from vivace.agent.checkpoints import CheckpointStore
+from vivace.agent.checkpoints.single import MOST_FILES, take_before
 from vivace.agent.sessions import CheckpointRef, Conversation, User, conversations_folder, find, position_of
 
 
@@ -132,7 +133,7 @@ def test_checkpoints_are_listed_and_gone_to(worked: Worked) -> None:
 @pytest.mark.parametrize("verb", ["undo", "redo", "checkpoints"])
 def test_where_nobody_has_worked(worked: Worked, verb: str) -> None:
     code, told = say(verb)
-    assert code == 2 and "has not worked in" in told and "vivace exec" in told
+    assert code == 2 and "Nothing was changed by vivace" in told and "vivace exec" in told
     code, told = say(verb, "--json")
     assert code == 2 and json.loads(told)["error"]["code"] == "conversation_not_found"
 
@@ -154,3 +155,54 @@ def test_a_deleted_conversation_keeps_nobody_from_the_files(worked: Worked) -> N
     find(conversations_folder(worked.work, worked.state), worked.talks[0]).unlink()
     assert say("undo")[0] == 0 and worked.file.read_text() == "1"
     assert say("undo")[0] == 0 and worked.file.read_text() == "0"
+
+
+def edit(worked: Worked, content: str) -> None:
+    """As ``vivace edit`` does it, which has no conversation."""
+    taken = take_before(worked.work, worked.state, ["a.py"], f"edit a.py: make it {content}")
+    assert taken is not None
+    worked.file.write_text(content)
+
+
+def test_an_edit_without_a_conversation_is_undone_and_done_again(worked: Worked) -> None:
+    edit(worked, "1")
+    edit(worked, "2")
+    said = "undone: the files are as before the last vivace edit; vivace redo brings it back\n  a.py (changed)\n"
+    assert say("undo") == (0, said) and worked.file.read_text() == "1"
+    assert say("undo") == (0, said) and worked.file.read_text() == "0"
+    assert say("undo")[0] == 3
+    assert say("redo")[0] == 0 and worked.file.read_text() == "1"
+    assert say("redo")[0] == 0 and worked.file.read_text() == "2"
+    assert say("redo")[0] == 3
+    code, told = say("checkpoints")
+    assert code == 0 and "edit a.py: make it 2" in told
+    number = told.split()[0]
+    assert say("checkpoints", number)[0] == 0
+
+
+def test_turns_and_edits_are_undone_in_their_order(worked: Worked) -> None:
+    worked.turn("1")
+    edit(worked, "2")
+    worked.turn("3")
+    first, second = worked.talks
+    for content, left in (("2", ["make it 1"]), ("1", ["make it 1"]), ("0", [])):
+        assert say("undo")[0] == 0
+        assert (worked.file.read_text(), worked.said(first), worked.said(second)) == (content, left, [])
+    assert say("undo")[0] == 3
+    for content in "123":
+        assert say("redo")[0] == 0 and worked.file.read_text() == content
+    assert (worked.said(first), worked.said(second)) == (["make it 1"], ["make it 3"])
+
+
+def test_an_edit_is_recorded_where_the_folder_is_a_workspace(tmp_path: Path) -> None:
+    state, large, other = tmp_path / "state", tmp_path / "large", tmp_path / "other"
+    for folder in (large, other):
+        folder.mkdir()
+        (folder / "a.py").write_text("1")
+    for number in range(MOST_FILES):
+        (large / f"{number}.txt").touch()
+    assert take_before(large, state, ["a.py"], "edit") is None and not (state / "checkpoints").exists()
+    assert take_before(other, state, ["../large/a.py"], "edit") is None
+    assert take_before(other, state, ["a.py"], "edit") is not None
+    (large / ".git").mkdir()
+    assert take_before(large, state, ["a.py"], "edit") is not None

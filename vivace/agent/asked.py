@@ -47,6 +47,21 @@ _TAKES_IN = {
 """By language: a line that takes in another file of the same folder."""
 
 
+_LEAVES_THE_REST = re.compile(
+    r"\b(?:leav|keep)\w*\s+(?:(?:every|all|any|the)\w*\s+){0,3}(?:other|others|rest|else)\b"
+    r"|\b(?:chang|touch|modif|edit|alter)\w*\s+(?:nothing|no(?:ne of the)?)\s+(?:else|other)\b"
+    r"|(?:\bnot|n't|n’t|\bnever|\bwithout)\s+(?:chang|touch|modif|edit|alter)\w*"
+    r"\s+(?:any ?thing else|(?:any|the) other|the rest)"
+    r"|\bnothing else\s+(?:chang|is|may|should|must)",
+    re.IGNORECASE,
+)
+
+
+def leaves_the_rest(instruction: str) -> bool:
+    """Whether it says that nothing but what it names may change."""
+    return _LEAVES_THE_REST.search(instruction) is not None
+
+
 def prose(instruction: str) -> str:
     """The plain words of an instruction, without names of code and without what it says not to do.
 

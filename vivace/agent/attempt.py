@@ -27,6 +27,10 @@ class Attempt:
     """Why there is no whole answer: the model's error, or the limit that cut it."""
     lost: bool = False
     """The service failed; asking again is no use."""
+    length: int = 0
+    """Characters so far."""
+    most: int | None = None
+    """Characters after which it is given up; others may set it while it runs."""
 
     @property
     def ttft(self) -> float | None:
@@ -54,6 +58,9 @@ async def ask(
             if isinstance(event, TextDelta):
                 attempt.last = time.perf_counter()
                 attempt.first = attempt.first or attempt.last
+                attempt.length += len(event.delta)
+                if attempt.most is not None and attempt.length > attempt.most:
+                    break
                 if parser.closed and event.delta.strip():
                     break  # the code is whole; what follows is talk
                 if lines := parser.feed(event.delta):
@@ -64,8 +71,11 @@ async def ask(
                 _explain(attempt, event)
         if not ended:
             attempt.usage = (await generation.stop("cancelled")).usage
-            attempt.failure = "" if parser.closed else "the connection ended before the answer did"
-            attempt.lost = not parser.closed
+            if not parser.closed and attempt.most is not None and attempt.length > attempt.most:
+                attempt.failure = "the answer ran on, far beyond all others"
+            else:
+                attempt.failure = "" if parser.closed else "the connection ended before the answer did"
+                attempt.lost = not parser.closed
     except BaseException as error:
         attempt.usage = (await generation.stop(_reason(error))).usage
         raise

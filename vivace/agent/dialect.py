@@ -98,7 +98,7 @@ class Ask:
     def whole(self, code: str) -> str:
         """The text of the whole file that the answer's code stands for."""
         if self.region:
-            return put_back(self.source, self.region, code)
+            return put_back(self.source, self.region, code, unused="import" in self.instruction.lower())
         return _settle(self.source.text, code)
 
 

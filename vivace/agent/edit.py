@@ -27,6 +27,11 @@ SAMPLED = 0.6
 FREELY = 1.0
 """The same in the free manner. A model that is asked so handed its first answers back unchanged, and at 0.6 most of
 these are alike: of 13 repair tasks four answers of coder-0.5b at 1.0 hold a right one for 10, at 0.6 for 8."""
+RUNS_ON = 2
+"""So many times as long as the valid answers of half of the others, and an answer is given up. In 229 races of
+coder-0.5b no right one was lost by that, and the slowest race took 13 s in place of 19."""
+LEEWAY = 400
+"""Characters beyond that."""
 RESAMPLED = 0.7
 """Least temperature of the second round after a refusal."""
 RESAMPLE_SEED = 1_000_003
@@ -121,8 +126,9 @@ def _requests(plan: Plan, card: ModelCard, request: EditRequest) -> list[Respons
     made = []
     for n in range(request.candidates):
         sampled = FREELY if isinstance(ask, Ask) and ask.manner == "free" else SAMPLED
-        temperature = request.temperature if request.temperature is not None else sampled if n else 0.0
-        if n and not temperature:
+        anew = n > 0 or not request.greedy
+        temperature = request.temperature if request.temperature is not None else sampled if anew else 0.0
+        if anew and not temperature:
             temperature = SAMPLED  # the same greedy answer twice is no second candidate
         if again and isinstance(ask, Ask) and ask.manner == "careful":
             temperature = max(temperature, RESAMPLED)
@@ -156,6 +162,7 @@ async def _round(
         for finished in asyncio.as_completed(tasks):
             candidate = await finished
             done[candidate.index] = candidate
+            _bound(attempts, done)
             if referee is not None:
                 if candidate.verdict.patch and await referee.wins(plan, candidate):
                     winner = candidate
@@ -174,6 +181,14 @@ async def _round(
         winner = await referee.choose(plan, candidates)
     _settle(outcome, candidates, winner if referee is not None else _best(done))
     return candidates
+
+
+def _bound(attempts: list[Attempt], done: dict[int, Candidate]) -> None:
+    """No race waits for an answer that runs on."""
+    valid = [candidate.attempt.length for candidate in done.values() if candidate.verdict.patch]
+    if 2 * len(valid) >= len(attempts):
+        for attempt in attempts:
+            attempt.most = RUNS_ON * max(valid) + LEEWAY
 
 
 def _settle(outcome: FileOutcome, candidates: list[Candidate], best: Candidate | None) -> None:

@@ -1,7 +1,8 @@
-"""What a reply does although nobody asked: nothing but layout, examples of use at the end of the file, other code.
+"""What a reply does although nobody asked: nothing but layout or hints, examples of use at the end, other code.
 
-Small models asked to mend a function they do not understand put blanks around its operators, and close a file as they
-would close a chat answer: with a few calls that print. The first is no edit; the second is left out, and told. Asked
+Small models asked to mend a function they do not understand put blanks around its operators or hints at its arguments,
+and close a file as they would close a chat answer: with a few calls that print. The first is no edit; the second is
+left out, and told. Asked
 for comments or type hints, they swap a branch on the way: refused, since neither changes what code does. Layout and
 examples are told apart in Python only.
 """
@@ -25,6 +26,9 @@ _ABOUT_LAYOUT = re.compile(
 _ABOUT_BEHAVIOUR = re.compile(
     r"\b(fix|bugs?|correct|return|raise|handle|support|implement|optimi[sz]e|faster|parameter|exclude|ignore)",
     re.IGNORECASE,
+)
+_ABOUT_HINTS = re.compile(
+    r"\b(?:typ|hint|annot|signature|mypy|pyright|optional|union|generic|doc|comment|descri|explain)", re.IGNORECASE
 )
 _ABOUT_USE = re.compile(
     r"\b(add|writ|includ|giv|creat|provid)\w*\b[^.\n]{0,40}\b(examples?|usages?|tests?|asserts?)\b|print|demo|\bmain\b"
@@ -80,6 +84,15 @@ def only_layout(name: str, before: str, after: str, instruction: str) -> str:
     if _comments(before) == _comments(after):
         return "the answer changes nothing but the layout"
     return "the answer changes nothing but comments" if _ABOUT_BEHAVIOUR.search(instruction) else ""
+
+
+def only_described(name: str, before: str, after: str, instruction: str) -> str:
+    """Why this is no edit: type hints and docstrings differ, where the instruction is about what the code does."""
+    if language_of(name, before) != "python" or not _ABOUT_BEHAVIOUR.search(instruction):
+        return ""
+    if _ABOUT_HINTS.search(instruction) or not _only_describes(before, after):
+        return ""
+    return "the answer changes nothing but type hints or docstrings"
 
 
 def without_examples(name: str, before: str, after: str, instruction: str) -> tuple[str, str]:
@@ -151,6 +164,25 @@ def _bare(text: str) -> list[str]:
             return [ast.dump(node) for node in _Bare().visit(ast.parse(text)).body]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
+
+
+def _only_describes(before: str, after: str) -> bool:
+    """Whether both are the same beside hints and docstrings, and what is newly imported serves those alone."""
+    new = _bare(after)
+    if not new or new != _bare(before):
+        return False
+    was, now = _import_names(before), _import_names(after)
+    return was <= now and (now - was).isdisjoint(re.findall(r"\bid='(\w+)'", "\n".join(new)))
+
+
+def _import_names(text: str) -> set[str]:
+    nodes = ast.walk(ast.parse(text))
+    return {
+        alias.asname or alias.name.split(".")[0]
+        for node in nodes
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
 
 
 def _code_tokens(language: str, text: str) -> list[bytes] | None:

@@ -56,15 +56,16 @@ def cut_out(source: SourceFile, region: Definition) -> str:
     return "".join(line + "\n" for line in lines)
 
 
-def put_back(source: SourceFile, region: Definition, code: str) -> str:
+def put_back(source: SourceFile, region: Definition, code: str, *, unused: bool = False) -> str:
     """The whole text with ``code`` in the region's place, indented as the region was.
 
-    Imports that a Python reply puts before the definition go to the file's own imports, unless they are there already.
+    Imports that a Python reply puts before the definition go to the file's own imports, unless they are there already,
+    or the definition makes no use of them and ``unused`` ones are not wanted.
     """
     lines = code.split("\n")[:-1]
     imports: list[str] = []
     if language_of(source.name, source.text) == "python":
-        imports, lines = _without_imports(source, lines)
+        imports, lines = _without_imports(source, lines, unused)
     while lines and not lines[0].strip():
         lines = lines[1:]
     while lines and not lines[-1].strip():
@@ -118,7 +119,7 @@ def _indent(line: str) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
-def _without_imports(source: SourceFile, lines: Sequence[str]) -> tuple[list[str], list[str]]:
+def _without_imports(source: SourceFile, lines: Sequence[str], unused: bool) -> tuple[list[str], list[str]]:
     rest = list(lines)
     found = []
     while rest and (not rest[0].strip() or (_IMPORT.match(rest[0]) and "(" not in rest[0])):
@@ -126,13 +127,14 @@ def _without_imports(source: SourceFile, lines: Sequence[str]) -> tuple[list[str
         if line:
             found.append(line)
     there = set().union(*(_bound(node) for node in _imports(source.text)))
+    used = set(re.findall(r"\w+", "\n".join(rest)))
     fresh = []
     for line in found:
         try:
             names = set().union(*(_bound(node) for node in _imports(line)))
         except SyntaxError:
             return [], list(lines)
-        if not names <= there:
+        if not names <= there and (unused or "*" in names or names & used):
             fresh.append(line)
     return fresh, rest
 

@@ -29,6 +29,8 @@ class EditRequest:
     """The workspace; the current folder by default."""
     dialect: str = ""
     """The form of the answers (:data:`vivace.edit_dialect.EditDialect`); by default the model's own."""
+    greedy: bool = True
+    """The first candidate is the model's likeliest answer. Off where that one is known already."""
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from vivace.agent.applier import Patch, make_patch
-from vivace.agent.asked import bad_import, without_echo
+from vivace.agent.asked import bad_import, leaves_the_rest, without_echo
 from vivace.agent.attempt import Attempt
 from vivace.agent.dialect import Ask
 from vivace.agent.edit_dialects.question import HunkAsk
-from vivace.agent.extras import changes_code, only_layout, without_examples
+from vivace.agent.extras import changes_code, only_described, only_layout, without_examples
 from vivace.agent.guards import import_still_used, lost_code, shrunk_or_grown
 from vivace.agent.keep import put_back_kept
 from vivace.agent.renames import only_renamed, renames
@@ -55,11 +55,13 @@ def judge(ask: Ask | HunkAsk, attempt: Attempt) -> Verdict:
     patch = make_patch(ask.source, text, keep_trailing_space=_space_is_noise(name, ask.instruction))
     if not patch.blocks:
         return Verdict(reason=taken or "the model returned the code unchanged", unchanged=True)
-    if reason := only_layout(name, before, text, ask.instruction):
-        return Verdict(reason=reason, unchanged=True)
+    no_edit = only_layout(name, before, text, ask.instruction) or only_described(name, before, text, ask.instruction)
+    if no_edit:
+        return Verdict(reason=no_edit, unchanged=True)
     reason = (
         lost_code(patch, ask.instruction)
         or bad_import(ask.source, patch.text, ask.instruction)
+        or _strays(ask, patch)
         or changes_code(name, before, patch.text, ask.instruction)
     )
     if reason:
@@ -105,6 +107,15 @@ def _judge_hunks(ask: HunkAsk, attempt: Attempt) -> Verdict:
 _PLAIN = ("exact", "anchor", "end of file")
 _COMMENTS = 5
 """Lost comments that are told one by one."""
+
+
+def _strays(ask: Ask, patch: Patch) -> str:
+    """Why it goes beyond the definition that it was to change alone; imports that it brings along do."""
+    region = ask.region
+    if region is None or not leaves_the_rest(ask.instruction):
+        return ""
+    outside = any(block.i1 < region.start or block.i2 > region.end for block in patch.blocks)
+    return f"the answer also changes lines outside of {region.qualname}, which were to stay" if outside else ""
 
 
 def _gone(patch: Patch, instruction: str) -> list[str]:

@@ -73,16 +73,17 @@ def run_edit(
     settings: S,
     process_started: float,
     known: Callable[[str], object] = lambda model: None,
+    keep: Callable[[Sequence[str], str], object] = lambda paths, label: None,
 ) -> int:
     """Run the command and return its exit code; nothing escapes but defects.
 
     ``process_started`` is on the clock of ``time.perf_counter`` (:func:`vivace.ui.clock.process_started`). The service
     is made only after the files and options were found good; ``known`` raises for the name of a model that is none,
-    where the service will not be asked.
+    where the service will not be asked. ``keep`` takes the checkpoint for ``vivace undo``, before anything is written.
     """
     course = _Course(list(paths))
     try:
-        code = _run(course, service_factory, paths, instruction, options, settings, known)
+        code = _run(course, service_factory, paths, instruction, options, settings, known, keep)
     except VivaceError as error:
         course.error, code = error, error.exit_code
     except (KeyboardInterrupt, asyncio.CancelledError):
@@ -112,6 +113,7 @@ def _run(
     options: EditOptions,
     settings: S,
     known: Callable[[str], object],
+    keep: Callable[[Sequence[str], str], object],
 ) -> int:
     if options.yes and options.dry_run:
         raise UsageError("--yes and --dry-run exclude each other", param="yes")
@@ -139,7 +141,7 @@ def _run(
     with asyncio.Runner() as runner:
         try:
             course.result = result = runner.run(edit_in_race(service, request, sources, listener))
-            return _decide(course, result, options)
+            return _decide(course, result, options, lambda: keep(course.names, instruction))
         finally:
             course.face.pause()
             runner.run(service.close())
@@ -155,7 +157,7 @@ def _sources(request: EditRequest) -> list[SourceFile]:
         raise
 
 
-def _decide(course: _Course, result: EditResult, options: EditOptions) -> int:
+def _decide(course: _Course, result: EditResult, options: EditOptions, keep: Callable[[], object]) -> int:
     """Show the diff, ask where asked to, write."""
     if not options.json:
         course.face.show(result)
@@ -171,6 +173,10 @@ def _decide(course: _Course, result: EditResult, options: EditOptions) -> int:
     if not options.yes and not course.face.ask():
         course.ending = "declined, nothing written"
         return NO_CHANGE
+    try:
+        keep()
+    except VivaceError as error:  # the edit is wanted all the same
+        print(f"vivace: no checkpoint was taken, so vivace undo does not know this edit: {error}", file=sys.stderr)
     with interrupts_held() as interrupted:
         apply(result, interrupted)
         course.ending, course.written = "applied", True

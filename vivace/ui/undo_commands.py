@@ -1,6 +1,7 @@
 """``vivace undo``, ``redo`` and ``checkpoints``: the way back in a folder where the agent has worked.
 
-They do what the same commands of the app do, to the conversation that was worked in last. Exit codes: 0 done, 3 there
+They do what the same commands of the app do, to the conversation that was worked in last; an edit of ``vivace edit``
+has none, and only its files go back. Exit codes: 0 done, 3 there
 was nothing to undo or redo, 2 wrong usage, 1 failure (some file could not be restored, or another vivace is at work).
 """
 
@@ -38,9 +39,10 @@ def add_undo_commands(app: typer.Typer, state_dir: Callable[[Settings], Path]) -
 
     @app.command("undo")
     def undo(context: typer.Context, as_json: AsJson = False) -> None:
-        """Take back the last turn of the agent in this folder: files and conversation."""
+        """Take back the last turn of the agent or the last vivace edit in this folder."""
         said = "undone: files and conversation are as before the last turn; vivace redo brings it back"
-        raise typer.Exit(_done(state_dir(context.obj), _undo, said, as_json))
+        edit = "undone: the files are as before the last vivace edit; vivace redo brings it back"
+        raise typer.Exit(_done(state_dir(context.obj), _undo, said, as_json, edit))
 
     @app.command("redo")
     def redo(context: typer.Context, as_json: AsJson = False) -> None:
@@ -62,8 +64,8 @@ def add_undo_commands(app: typer.Typer, state_dir: Callable[[Settings], Path]) -
         raise typer.Exit(_done(folder, _to(number), said, as_json))
 
 
-def _done(state_dir: Path, deed: Deed, said: str, as_json: bool) -> int:
-    """Do it, say so, and give the exit code."""
+def _done(state_dir: Path, deed: Deed, said: str, as_json: bool, edit: str = "") -> int:
+    """Do it, say so (``edit`` where it went to before an edit), and give the exit code."""
     try:
         restored = _travelled(state_dir, deed)
     except VivaceError as error:
@@ -79,7 +81,7 @@ def _done(state_dir: Path, deed: Deed, said: str, as_json: bool) -> int:
             }
         )
     else:
-        _tell(restored, said)
+        _tell(restored, edit if edit and restored.checkpoint.kind == "edit" else said)
     return FAILED if restored.refused else OK
 
 
@@ -117,8 +119,9 @@ def _travelled(state_dir: Path, deed: Deed) -> Restored:
 
     folder = _worked_here(state_dir)
     with CheckpointStore(Path.cwd(), state_dir) as store:
-        with _opened(folder) as latest:
-            reconcile(latest, store)
+        if _talks(folder):
+            with _opened(folder) as latest:
+                reconcile(latest, store)
         restored = deed(folder, store)
         if (left := store.unsettled) is not None:
             with _opened(folder, left) as talk:
@@ -127,7 +130,8 @@ def _travelled(state_dir: Path, deed: Deed) -> Restored:
 
 
 def _undo(folder: Path, store: CheckpointStore) -> Restored:
-    """To before the last turn that is not undone, whichever conversation that was in."""
+    """To before the last turn or edit that is not undone, whichever conversation it was in."""
+    from vivace.agent.checkpoints.single import EDIT
     from vivace.agent.sessions import step_back
     from vivace.agent.sessions.together import TURN, knows, position_of
 
@@ -135,6 +139,8 @@ def _undo(folder: Path, store: CheckpointStore) -> Restored:
     moved = head is not None and bool(store.diff(head.id))
     while point is not None:
         place = point.position
+        if point.kind == EDIT and (point is not head or moved):
+            return store.undo(to=point.id)
         if point.kind == TURN and place is not None:
             with _opened(folder, place) as talk:
                 went_on = knows(talk, place) and position_of(talk).entry != place.entry
@@ -147,6 +153,8 @@ def _undo(folder: Path, store: CheckpointStore) -> Restored:
 def _redo(folder: Path, store: CheckpointStore) -> Restored:
     from vivace.agent.sessions import step_forth
 
+    if not _talks(folder):
+        return store.redo()
     with _opened(folder) as talk:
         return step_forth(talk, store)
 
@@ -155,6 +163,8 @@ def _to(number: int) -> Deed:
     from vivace.agent.sessions import go_to
 
     def deed(folder: Path, store: CheckpointStore) -> Restored:
+        if not _talks(folder):
+            return store.restore(number)
         with _opened(folder, store.get(number).position) as talk:
             return go_to(talk, store, number)
 
@@ -184,15 +194,21 @@ def _opened(folder: Path, place: Position | None = None) -> Iterator[Conversatio
         talk.close()
 
 
+def _talks(folder: Path) -> bool:
+    """Whether there is a conversation: edits alone make none."""
+    return any(folder.glob("*.jsonl"))
+
+
 def _worked_here(state_dir: Path) -> Path:
-    """The folder of the conversations. Raises :class:`UsageError` where there is none."""
+    """The folder of the conversations. Raises :class:`UsageError` where there is neither one nor a checkpoint."""
+    from vivace.agent.checkpoints.single import has_checkpoints
     from vivace.agent.sessions import conversations_folder
 
     folder = conversations_folder(Path.cwd(), state_dir)
-    if not any(folder.glob("*.jsonl")):
+    if not _talks(folder) and not has_checkpoints(Path.cwd(), state_dir):
         raise UsageError(
-            f"The agent has not worked in {Path.cwd()} yet.",
-            hint="Say it in the folder in which vivace or vivace exec ran.",
+            f"Nothing was changed by vivace in {Path.cwd()} yet.",
+            hint="Say it in the folder in which vivace, vivace exec or vivace edit ran.",
             code="conversation_not_found",
         )
     return folder

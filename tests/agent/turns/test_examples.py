@@ -139,6 +139,46 @@ def test_examples_are_run_and_told(tmp_path: Path) -> None:
     assert dead.faults > bad.faults
 
 
+HOST = """from __future__ import annotations
+
+from .missing import Base, register
+import not_installed_anywhere as gone
+
+
+@register
+def other(x: gone.Kind) -> int:
+    return x
+
+
+class Child(Base):
+    pass
+
+
+HALF = 2
+
+
+def half(x: gone.Kind) -> int:
+    return x
+"""
+
+
+def test_a_file_whose_imports_are_not_here_is_loaded_in_parts(tmp_path: Path) -> None:
+    good, bad, dead, lacking = verified(
+        tmp_path,
+        HOST,
+        "fix the function `half`: half(4) == 2",
+        HOST.replace("-> int:\n    return x\n", "-> int:\n    return x // HALF\n"),
+        HOST.replace("    return x\n", "    return x + 1\n"),
+        HOST.replace("    return x\n", "    return (x\n"),
+        HOST.replace("    return x\n", "    return math.floor(x / 2)\n"),
+        boxed=False,
+    )
+    assert good.ok and good.tested and good.words == "checked: 1 example"
+    assert not bad.ok and "half(4) should give 2, not 5" in bad.output
+    assert not dead.ok and "does not run (SyntaxError" in dead.failure
+    assert not lacking.ok and "NameError when it runs" in lacking.failure
+
+
 def test_candidates_that_behave_alike_are_known_by_it(tmp_path: Path) -> None:
     before = "def total(numbers):\n    return len(numbers)\n"
     one, other, third, same = verified(

@@ -21,10 +21,15 @@ def real_root(workspace: Path) -> Path:
     return real
 
 
+def place_of(workspace: Path, base: Path) -> Path:
+    """``base/<digest of the real path>``, whether it is there or not."""
+    return base / hashlib.sha256(os.fsencode(real_root(workspace))).hexdigest()[:20]
+
+
 def folder_for(workspace: Path, base: Path) -> Path:
-    """``base/<digest of the real path>``, made private when it is new; a file in it says which workspace it is for."""
+    """:func:`place_of`, made private when it is new; a file in it says which workspace it is for."""
     raw = os.fsencode(real_root(workspace))
-    folder = base / hashlib.sha256(raw).hexdigest()[:20]
+    folder = place_of(workspace, base)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     named = folder / "workspace"
     if not named.exists():

@@ -48,13 +48,16 @@ DIFF_KEPT = 6000
 class Fast:
     """One fast turn. After :meth:`run`: ``diff`` of what was applied, ``doubts`` about it in words, empty for none."""
 
-    def __init__(self, desk: Desk, spent: Spent, *, verify: bool = False, extra: str = "", seed: int = 0) -> None:
+    def __init__(
+        self, desk: Desk, spent: Spent, *, verify: bool = False, extra: str = "", seed: int = 0, greedy: bool = True
+    ) -> None:
         self.desk = desk
         self.spent = spent
         self.verify = verify
         self.extra = extra
         """What the model is told besides the user's words."""
         self.seed = desk.options.seed + seed
+        self.greedy = greedy
         self.diff = ""
         self.doubts = ""
         self.paths: list[str] = []
@@ -110,7 +113,9 @@ class Fast:
         count = await self._count(card, len(team))
         judge = (service, desk.models.deep) if desk.models.deep and desk.models.deep != card.name else None
         instruction = f"{self.instruction}\n\n{self.extra}".strip()
-        request = EditRequest(names, instruction, card.name, seed=self.seed, candidates=count, root=desk.root)
+        request = EditRequest(
+            names, instruction, card.name, seed=self.seed, greedy=self.greedy, candidates=count, root=desk.root
+        )
         asked = self.instruction
         race_of = racing(self._ground, names, asked, count, self.verify, judge, self._note, self.seed)
         async with race_of as race:

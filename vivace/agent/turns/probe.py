@@ -1,7 +1,8 @@
 """What a change makes of its examples, and how it behaves: its functions called in the sandbox, before and after.
 
 The examples are those of the instruction and the docstrings. Where a sandbox holds, more calls are made up, to see
-which candidates behave alike; without one only what the user wrote is run.
+which candidates behave alike; without one only what the user wrote is run. Of a file that cannot be loaded because what
+it imports is not here, as much is loaded as can be.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ MOST_BYTES = 48 * 1024
 """Of all calls together: they travel as one argument."""
 MOST_SHOWN = 16
 """Made-up calls whose results are compared."""
+
+_NOT_HERE = ("ImportError:", "ModuleNotFoundError:")
 
 Run = Callable[[list[str]], Awaitable[str | None]]
 """Arguments of the workspace's Python -> its output; None where it was stopped."""
@@ -68,6 +71,7 @@ class Probe:
         given = {example.call for example in self._examples}
         self._calls = [call for call in calls if call not in given]
         self._before: Finding | None = None
+        self._parts = False
 
     def __bool__(self) -> bool:
         return bool(self._examples or self._calls)
@@ -91,6 +95,9 @@ class Probe:
             return
         began = time.perf_counter()
         told = await self._told(root, run)
+        if isinstance(told, str) and told.startswith(_NOT_HERE):
+            self._parts = True
+            told = await self._told(root, run)
         if not self._examples and time.perf_counter() - began > SLOW:  # every candidate would take as long again
             self._calls, told = [], []
         if isinstance(told, str) or told is None:
@@ -119,7 +126,7 @@ class Probe:
         del self._calls[len(calls) - len(self._examples) :]
         wanted += [None] * (len(calls) - len(wanted))
         pairs = list(zip(calls, wanted, strict=True))
-        spec = {"root": str(root), "file": self.path, "calls": pairs}
+        spec = {"root": str(root), "file": self.path, "calls": pairs, "parts": self._parts}
         output = await run(["-c", _script(), json.dumps(spec)])
         if output is None:
             return None

@@ -1,14 +1,16 @@
 """Calls functions of one file and tells what came of it. Run by the workspace's own Python, in the sandbox.
 
 ``python -c SCRIPT SPEC``: SPEC is JSON with ``root`` and ``file`` (the file inside it), ``calls``, pairs: source,
-a plain name with literals, and what is wanted, a literal, an exception's name behind ``!``, or null. The last line of
-the output is a JSON list: for each call ``shown`` (the value and what became of the arguments, or the exception) and
-``holds`` (null where nothing is wanted); or a string, the reason why the file cannot be loaded.
+a plain name with literals, and what is wanted, a literal, an exception's name behind ``!``, or null; with ``parts`` the
+file is loaded statement by statement, and what fails is left out. The last line of the output is a JSON list: for each
+call ``shown`` (the value and what became of the arguments, or the exception) and ``holds`` (null where nothing is
+wanted); or a string, the reason why the file cannot be loaded.
 
 Standard library only, and no syntax that Python 3.8 does not know.
 """
 
 from __future__ import annotations
+import __future__
 
 import ast
 import importlib
@@ -51,6 +53,28 @@ def load(root: str, file: str) -> dict[str, Any]:
     sys.modules[parts[-1]] = module
     spec.loader.exec_module(module)
     return vars(module)
+
+
+def load_parts(root: str, file: str) -> dict[str, Any]:
+    """The names of as much of the file as runs here, where what it imports is not installed."""
+    path = pathlib.Path(root, file)
+    sys.path[:0] = [root, root + "/src", str(path.parent)]
+    tree = ast.parse(path.read_bytes())
+    flags = 0
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            for alias in node.names:
+                flags |= getattr(__future__, alias.name).compiler_flag
+    names: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
+    for node in tree.body:
+        code = compile(ast.Module([node], []), str(path), "exec", flags=flags, dont_inherit=True)
+        try:
+            exec(code, names)
+        except OutOfTime:
+            raise
+        except BaseException:  # a base class that is not here, a decorator of another package
+            continue
+    return names
 
 
 def outcome(names: dict[str, Any], source: str, wanted: str | None) -> dict[str, Any]:
@@ -122,7 +146,7 @@ def main(spec: dict[str, Any]) -> None:
     signal.setitimer(signal.ITIMER_REAL, 2.0)
     told: Any
     try:
-        names = load(spec["root"], spec["file"])
+        names = (load_parts if spec.get("parts") else load)(spec["root"], spec["file"])
     except BaseException as error:
         told = type(error).__name__ + ": " + str(error)[:CLIP]
     else:

@@ -66,7 +66,7 @@ class Repair:
                 extra = f"{extra}\n\nAn earlier attempt failed:\n{fast.report.output}".strip()
             before = fast
             await self._take_back(before, outcome)
-            fast = Fast(self.desk, self.spent, verify=True, extra=extra, seed=number * SEEDS)
+            fast = Fast(self.desk, self.spent, verify=True, extra=extra, seed=number * SEEDS, greedy=False)
             fast.replaces = outcome.status == "done"
             outcome = await fast.run(said, before.paths)
         if fast.report is not None and not fast.report.holds:
