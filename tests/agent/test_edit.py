@@ -166,7 +166,7 @@ def test_without_the_greedy_answer_all_are_sampled(tmp_path: Path) -> None:
 
 def test_a_temperature_of_the_user_is_kept(tmp_path: Path) -> None:
     _, service = turn(tmp_path, [Script.file(WIDE)], candidates=2, temperature=0.3, seed=5)
-    assert [(r.temperature, r.seed) for r in service.requests] == [(0.3, 5), (0.3, 6)]
+    assert [(r.temperature, r.seed) for r in service.requests] == [(0.3, 320), (0.3, 321)]
     _, service = turn(tmp_path, [Script.file(WIDE)], candidates=2, temperature=0.0)
     assert [r.temperature for r in service.requests] == [0.0, 0.6]
 

@@ -14,7 +14,7 @@ import msgspec
 from vivace.agent.attempt import Attempt, ask
 from vivace.agent.dialect import Ask
 from vivace.agent.edit_dialects.question import HunkAsk
-from vivace.agent.plan import Plan, check_dialect, following, make_plan
+from vivace.agent.plan import Plan, check_dialect, following, freely, make_plan
 from vivace.agent.result import Began, EditEvent, EditRequest, EditResult, FileOutcome, Lines, Opened, Settled
 from vivace.agent.verdict import Verdict, judge
 from vivace.agent.workspace import SourceFile, Workspace, write_all
@@ -34,6 +34,8 @@ LEEWAY = 400
 """Characters beyond that."""
 RESAMPLED = 0.7
 """Least temperature of the second round after a refusal."""
+SEED_STEP = 64
+"""Seeds that a turn may use: turns with neighbouring seeds share no answer."""
 RESAMPLE_SEED = 1_000_003
 """Seeds of the second round start this far from those of the first."""
 
@@ -86,6 +88,8 @@ async def edit(
     on_event(Opened(card))
     ready = time.perf_counter()
     plans = [await make_plan(service, card, source, request.instruction, request.dialect) for source in sources]
+    if request.free:
+        plans = [freely(plan) for plan in plans]
     result = EditResult(card, [])
     for first in plans:
         outcome = FileOutcome(first.ask.source)
@@ -93,6 +97,7 @@ async def edit(
         plan: Plan | None = first
         while plan is not None:
             outcome.asked.append(_asked(plan))
+            outcome.free = isinstance(plan.ask, Ask) and plan.ask.manner == "free"
             on_event(_began(plan, outcome))
             answers = await _round(service, plan, _requests(plan, card, request), outcome, on_event, referee)
             if outcome.status == "changed" or outcome.attempts[-1].lost:
@@ -132,7 +137,7 @@ def _requests(plan: Plan, card: ModelCard, request: EditRequest) -> list[Respons
             temperature = SAMPLED  # the same greedy answer twice is no second candidate
         if again and isinstance(ask, Ask) and ask.manner == "careful":
             temperature = max(temperature, RESAMPLED)
-        seed = request.seed + n + (RESAMPLE_SEED if again else 0)
+        seed = request.seed * SEED_STEP + n + (RESAMPLE_SEED if again else 0)
         top_p = 0.95 if temperature else None
         made.append(msgspec.structs.replace(base, temperature=temperature, seed=seed, top_p=top_p))
     return made

@@ -131,11 +131,16 @@ async def following(service: Service, card: ModelCard, plan: Plan, status: str, 
     elif not plan.fallback:
         if plan.again:
             return None
-        return replace(plan, again=True, ask=replace(ask, manner="free") if status == "unchanged" else ask)
+        return freely(plan) if status == "unchanged" else replace(plan, again=True)
     elif ask.region is None:
         return None
     whole = await _fit(service, card, Ask(ask.source, ask.instruction))
     return replace(whole, fallback=True) if whole else None
+
+
+def freely(plan: Plan) -> Plan:
+    """The second question of a model that writes whole code and gave it back unchanged; others are asked as before."""
+    return replace(plan, again=True, ask=replace(plan.ask, manner="free")) if isinstance(plan.ask, Ask) else plan
 
 
 async def _fit(service: Service, card: ModelCard, ask: Ask | HunkAsk) -> Plan | None:

@@ -21,7 +21,7 @@ class EditRequest:
     instruction: str
     model: str
     seed: int = 0
-    """Candidate ``i`` samples with ``seed + i``."""
+    """Another one gives other samples, of every candidate."""
     temperature: float | None = None
     """Of every candidate; by default the first is greedy and the others are sampled at 0.6."""
     candidates: int = 1
@@ -31,6 +31,8 @@ class EditRequest:
     """The form of the answers (:data:`vivace.edit_dialect.EditDialect`); by default the model's own."""
     greedy: bool = True
     """The first candidate is the model's likeliest answer. Off where that one is known already."""
+    free: bool = False
+    """Ask for whole code in the free manner at once, once (:mod:`vivace.agent.dialect`): the careful one gave nothing."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ class FileOutcome:
     asked: list[str] = field(default_factory=list)
     """What was asked for, round by round: a dialect, ``told`` behind it for a second try with the reason of the first;
     ``whole function`` and ``whole file``."""
+    free: bool = False
+    """The last round asked in the free manner."""
     rungs: tuple[str, ...] = ()
     """How each hunk of the answer was found, from ``exact`` down; empty where the code was written anew."""
 

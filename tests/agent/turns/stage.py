@@ -34,6 +34,7 @@ class Seen:
         """The last message of the user since the last answer."""
         self.output = scene.output or ""
         self.compacts = "getting too long" in self.user
+        self.sampling = (job.request.temperature, job.request.seed)
         self.instructions = job.request.instructions or ""
         self.tools = [tool.name for tool in job.tools.tools]
 

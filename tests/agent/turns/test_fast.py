@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from pathlib import Path
 
 import pytest
 
 from tests.agent.turns.stage import Seen, call, play, say, stage, whole
+from vivace.agent.edit import SEED_STEP
 from vivace.agent.turns.events import Applied, Asked, Editing, Proposed, Said, ToolBegan, TurnBegan, TurnEnded
 from vivace.agent.turns.kept_edits import read_kept
 from vivace.backends.paced import Pace
@@ -221,6 +223,43 @@ def test_a_weak_model_is_sampled_anew_until_the_tests_pass(tmp_path: Path, work:
             assert len(tries) == 3 and "f() should give 3, not 6" in tries[1]
             assert "return 1" in tries[2]  # from the original again
             assert scene.of(Proposed)[-1].replaces
+            sampled = [seen.sampling for seen in scene.seen]
+            assert [bool(temperature) for temperature, _ in sampled] == [False, True, True]
+            assert len({seed for _, seed in sampled}) == 3, "no round repeats another's answers"
+
+    play(run)
+
+
+def test_a_model_that_gives_code_back_unchanged_is_asked_in_the_free_manner_from_then_on(
+    tmp_path: Path, work: Path
+) -> None:
+    def act(seen: Seen) -> list[Step]:
+        if "Reply with the whole updated file" in seen.user:
+            return [whole((work / "a.py").read_text())]
+        return [whole(THREE if "should give" in seen.user else THREE.replace("return 3", "return 4"))]
+
+    async def run() -> None:
+        async with stage(tmp_path, act, mode="deep", weak=True, candidates=1) as scene:
+            ended = await scene.turn("let f return 3 in a.py")
+            assert ended.status == "done" and (work / "a.py").read_text() == THREE
+            careful = ["Reply with the whole updated file" in seen.user for seen in scene.seen]
+            assert careful == [True, False, False], "the second round goes on where the first one came to"
+
+    play(run)
+
+
+@pytest.mark.parametrize(("mode", "count"), [("fast", 4), ("deep", 8)])
+def test_more_answers_race_in_a_deep_turn_of_a_small_model(tmp_path: Path, work: Path, mode: str, count: int) -> None:
+    numbers = itertools.count(4)
+
+    def act(seen: Seen) -> list[Step]:
+        return [whole(THREE.replace("return 3", f"return {next(numbers)}"))]
+
+    async def run() -> None:
+        async with stage(tmp_path, act, mode=mode, name="tiny-0.5b", candidates=None) as scene:
+            await scene.turn("let f return 3 in a.py")
+            seeds = [seen.sampling[1] or 0 for seen in scene.seen]
+            assert sorted(seed for seed in seeds if seed < SEED_STEP) == list(range(count))
 
     play(run)
 

@@ -17,7 +17,7 @@ from tests.agent.turns.stage import Act, Seen, play, say, stage, whole
 from vivace.agent.applier import make_patch
 from vivace.agent.attempt import Attempt
 from vivace.agent.dialect import Ask
-from vivace.agent.edit import RESAMPLE_SEED, Candidate
+from vivace.agent.edit import RESAMPLE_SEED, SEED_STEP, Candidate
 from vivace.agent.plan import Plan
 from vivace.agent.turns.events import Editing, Noted, Proposed
 from vivace.agent.turns.merge import merged
@@ -216,7 +216,7 @@ def test_the_first_candidate_of_each_model_is_greedy_and_others_get_what_they_ca
     reference, text = Prediction("old"), TextOptions(format=GrammarFormat("start: /x/"))
     for n in (0, 1, 2, 3, RESAMPLE_SEED, RESAMPLE_SEED + 1):
         warm = 0.6 if n else 0.0
-        request = ResponseRequest(model="a", seed=7 + n, temperature=warm, prediction=reference, text=text)
+        request = ResponseRequest(model="a", seed=7 * SEED_STEP + n, temperature=warm, prediction=reference, text=text)
         spread.start(request, Principal())
     assert all((sent.prediction is None) == (sent.text is None) for sent in service.requests)
     told = [(sent.model, sent.temperature, sent.prediction is None) for sent in service.requests]

@@ -41,23 +41,31 @@ from vivace.protocol.requests import ResponseRequest
 T = TypeVar("T")
 AGREED = 0.5
 """Share of the candidates that came to the same text below which an answer is in doubt."""
+SEEDS = 1000
+"""Seeds of two rounds are so far apart."""
 DIFF_KEPT = 6000
 """Characters of a diff that later turns see."""
 
 
 class Fast:
-    """One fast turn. After :meth:`run`: ``diff`` of what was applied, ``doubts`` about it in words, empty for none."""
+    """One fast turn. After :meth:`run`: ``diff`` of what was applied, ``doubts`` about it in words, empty for none.
+
+    ``before`` is one on the same task whose answer did not hold: this one samples all its answers, and others.
+    """
 
     def __init__(
-        self, desk: Desk, spent: Spent, *, verify: bool = False, extra: str = "", seed: int = 0, greedy: bool = True
+        self, desk: Desk, spent: Spent, *, verify: bool = False, thorough: bool = False, before: Fast | None = None
     ) -> None:
         self.desk = desk
         self.spent = spent
         self.verify = verify
-        self.extra = extra
+        self.thorough = thorough
+        """More answers race where nobody says how many."""
+        self.extra = ""
         """What the model is told besides the user's words."""
-        self.seed = desk.options.seed + seed
-        self.greedy = greedy
+        self.round: int = before.round + 1 if before is not None else 0
+        self.free: bool = before is not None and before.free
+        """The model answers in the free manner only, as was seen."""
         self.diff = ""
         self.doubts = ""
         self.paths: list[str] = []
@@ -113,16 +121,19 @@ class Fast:
         count = await self._count(card, len(team))
         judge = (service, desk.models.deep) if desk.models.deep and desk.models.deep != card.name else None
         instruction = f"{self.instruction}\n\n{self.extra}".strip()
+        seed = desk.options.seed + self.round * SEEDS
+        again = self.round > 0
         request = EditRequest(
-            names, instruction, card.name, seed=self.seed, greedy=self.greedy, candidates=count, root=desk.root
+            names, instruction, card.name, seed, candidates=count, root=desk.root, greedy=not again, free=self.free
         )
         asked = self.instruction
-        race_of = racing(self._ground, names, asked, count, self.verify, judge, self._note, self.seed)
+        race_of = racing(self._ground, names, asked, count, self.verify, judge, self._note, seed)
         async with race_of as race:
             self.race = race
             refereed = count > 1 or race.verifier is not None
-            racers = Spread(service, team, self.seed) if len(team) > 1 else service
+            racers = Spread(service, team, seed, greedy=not again) if len(team) > 1 else service
             result = await edit(racers, request, sources, _Live(desk, race), race if refereed else None)
+        self.free = self.free or all(file.free for file in result.files)
         return await self._settle(result, race)
 
     async def _team(self, card: ModelCard) -> list[ModelCard]:
@@ -138,7 +149,7 @@ class Fast:
     async def _count(self, card: ModelCard, models: int) -> int:
         """How many answers race: at least one of each model, and no more than there is room for."""
         options = self.desk.options
-        wanted = candidates_for(card, options.candidates)
+        wanted = candidates_for(card, options.candidates, thorough=self.thorough)
         if options.candidates is None:
             wanted = max(wanted, models)
         if wanted == 1:

@@ -32,6 +32,8 @@ from vivace.protocol.contracts import ModelCard, Service
 
 CANDIDATES = 4
 """That race by default, of a model that is small."""
+THOROUGH = 8
+"""The same in a deep turn, which takes its time."""
 GREEDY = 1.5
 """Votes of the greedy answer beyond its own: it takes three others that agree to outvote it."""
 
@@ -44,10 +46,11 @@ _ABOUT_LOOKS = re.compile(
 """An instruction after which the functions may well give what they gave before."""
 
 
-def candidates_for(card: ModelCard, wanted: int | None, free: int | None = None) -> int:
+def candidates_for(card: ModelCard, wanted: int | None, free: int | None = None, *, thorough: bool = False) -> int:
     """How many race: what was asked for, else by the model's size; never more than the service has slots ``free``."""
     size = billions(card.name)
-    count = wanted if wanted is not None else CANDIDATES if size is not None and size < SMALL else 1
+    small = THOROUGH if thorough else CANDIDATES
+    count = wanted if wanted is not None else small if size is not None and size < SMALL else 1
     return max(1, count if free is None else min(count, free))
 
 

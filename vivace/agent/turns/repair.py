@@ -18,8 +18,6 @@ from vivace.model_size import SMALL, billions
 from vivace.protocol.contracts import ModelCard
 
 ROUNDS = 3
-SEEDS = 1000
-"""Seeds of two rounds are so far apart."""
 
 
 def is_weak(desk: Desk, card: ModelCard) -> bool:
@@ -41,7 +39,8 @@ class Repair:
     async def run(self, said: Sequence[User], paths: list[str]) -> Outcome:
         """Rounds of fast edits until the checks pass."""
         with self.desk.models.all_by(self.desk.models.of("deep")):
-            fast = Fast(self.desk, self.spent, verify=True, extra=self.extra)
+            fast = Fast(self.desk, self.spent, verify=True, thorough=True)
+            fast.extra = self.extra
             outcome = await fast.run(said, paths)
             return await self._go_on(outcome, fast)
 
@@ -66,7 +65,8 @@ class Repair:
                 extra = f"{extra}\n\nAn earlier attempt failed:\n{fast.report.output}".strip()
             before = fast
             await self._take_back(before, outcome)
-            fast = Fast(self.desk, self.spent, verify=True, extra=extra, seed=number * SEEDS, greedy=False)
+            fast = Fast(self.desk, self.spent, verify=True, thorough=before.thorough, before=before)
+            fast.extra = extra
             fast.replaces = outcome.status == "done"
             outcome = await fast.run(said, before.paths)
         if fast.report is not None and not fast.report.holds:

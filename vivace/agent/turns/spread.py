@@ -6,21 +6,22 @@ from collections.abc import Sequence
 
 import msgspec
 
-from vivace.agent.edit import RESAMPLE_SEED
+from vivace.agent.edit import RESAMPLE_SEED, SEED_STEP
 from vivace.protocol.contracts import Generation, ModelCard, Principal, Service
 from vivace.protocol.requests import ResponseRequest
 
 
 class Spread:
-    """``service``, as :func:`vivace.agent.edit.edit` asks it for candidates with the seeds from ``seed`` on.
+    """``service``, as :func:`vivace.agent.edit.edit` asks it for the candidates of a request with this ``seed``.
 
     The first model of ``team`` is the one that the edit was planned for: it counts the tokens.
     """
 
-    def __init__(self, service: Service, team: Sequence[ModelCard], seed: int) -> None:
+    def __init__(self, service: Service, team: Sequence[ModelCard], seed: int, *, greedy: bool = True) -> None:
         self.service = service
         self.team = list(team)
-        self.seed = seed
+        self.first = seed * SEED_STEP
+        self.greedy = greedy
 
     async def open(self, model: str) -> ModelCard:
         return await self.service.open(model)
@@ -35,11 +36,11 @@ class Spread:
         """The service is not ours to close."""
 
     def _assigned(self, request: ResponseRequest) -> ResponseRequest:
-        number = ((request.seed or 0) - self.seed) % RESAMPLE_SEED
+        number = ((request.seed or 0) - self.first) % RESAMPLE_SEED
         card = self.team[number % len(self.team)]
         changes: dict[str, object] = {"model": card.name}
-        again = (request.seed or 0) - self.seed >= RESAMPLE_SEED
-        if 0 < number < len(self.team) and not again:
+        again = (request.seed or 0) - self.first >= RESAMPLE_SEED
+        if 0 < number < len(self.team) and self.greedy and not again:
             changes |= {"temperature": 0.0, "top_p": None}
         if not card.takes_reference:
             changes["prediction"] = None

@@ -28,7 +28,12 @@ def tasks_command(open_host: HostFactory) -> Callable[..., None]:
         ] = None,
         model: Annotated[str, typer.Option(help="A name from 'vivace models list'.")] = "coder-0.5b",
         mode: Annotated[str, typer.Option(help="How the agent works: fast, deep or auto.")] = "fast",
-        candidates: Annotated[int, typer.Option(min=1, max=16, help="Attempts made at once on each task.")] = 1,
+        candidates: Annotated[
+            int | None,
+            typer.Option(
+                min=1, max=16, help="Attempts made at once on each task; by default 1 in fast, else the agent's own."
+            ),
+        ] = None,
         limit: Annotated[
             int | None, typer.Option(min=1, help="So many tasks in all, spread evenly over the files.")
         ] = None,
@@ -67,7 +72,7 @@ def tasks_command(open_host: HostFactory) -> Callable[..., None]:
         options = Options(
             model=model,
             mode=mode,
-            candidates=candidates,
+            candidates=1 if candidates is None and mode == "fast" else candidates,
             seeds=tuple(dict.fromkeys(seed or [0])),
             limit=limit,
             parallel=parallel,

@@ -150,7 +150,8 @@ def _command(job: Job) -> str:
     """The command that repeats the run; the folders are whoever's they are."""
     options = job.options
     words = ["vivace", "bench", "tasks", *(path.name for path in job.files)]
-    words += ["--model", options.model, "--mode", options.mode, "--candidates", str(options.candidates)]
+    words += ["--model", options.model, "--mode", options.mode]
+    words += ["--candidates", str(options.candidates)] if options.candidates is not None else []
     words += [word for seed in options.seeds for word in ("--seed", str(seed))]
     words += ["--server", "URL"] if job.remote else []
     words += ["--limit", str(options.limit)] if options.limit is not None else []

@@ -75,7 +75,7 @@ def draw(reports: Sequence[Report], stem: Path) -> list[Path]:
     lines = dict.fromkeys((report.options.model, report.options.mode) for report in reports)
     for number, line in enumerate(lines):
         mine = [report for report in reports if (report.options.model, report.options.mode) == line]
-        _points(points, sorted(mine, key=lambda report: report.options.candidates), colours[number % len(colours)])
+        _points(points, sorted(mine, key=lambda report: report.options.candidates or 0), colours[number % len(colours)])
     longest = max((record.seconds for report in reports for record in report.records), default=1.0)
     for report in reports:
         _steps(steps, report, longest)
@@ -110,7 +110,7 @@ def _points(axes: Any, reports: Sequence[Report], colour: Any) -> None:
         middles, heights, yerr=errors, marker="o", capsize=3, color=colour, label=f"{options.model} {options.mode}"
     )
     for report, at, height in zip(reports, middles, heights, strict=True):
-        axes.annotate(f"N={report.options.candidates}", (at, height), xytext=(6, 4), textcoords="offset points")
+        axes.annotate(f"N={report.options.candidates or 'default'}", (at, height), xytext=(6, 4), textcoords="offset points")
 
 
 def _steps(axes: Any, report: Report, longest: float) -> None:

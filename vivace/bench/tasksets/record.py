@@ -52,7 +52,8 @@ class Options(Struct, frozen=True, kw_only=True):
 
     model: str
     mode: str = "fast"
-    candidates: int = 1
+    candidates: int | None = 1
+    """None: the agent's own choice."""
     seeds: tuple[int, ...] = (0,)
     limit: int | None = None
     parallel: int = 1
@@ -60,7 +61,7 @@ class Options(Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """How tables and plots call it."""
-        return f"{self.model} {self.mode}" + (f" x{self.candidates}" if self.candidates > 1 else "")
+        return f"{self.model} {self.mode}" + (f" x{self.candidates}" if (self.candidates or 1) > 1 else "")
 
 
 class Report(Struct, kw_only=True):

@@ -61,11 +61,11 @@ def check_mode(mode: str) -> None:
         )
 
 
-def solver_for(mode: str, service: Service, model: str, candidates: int) -> Solver:
+def solver_for(mode: str, service: Service, model: str, candidates: int | None) -> Solver:
     """The solver of a mode; errors as for :func:`check_mode`."""
     check_mode(mode)
     if mode == "fast":
-        return Fast(service, model, candidates)
+        return Fast(service, model, candidates or 1)
     from vivace.bench.tasksets.whole import Whole
 
     return Whole(service, model, "deep" if mode == "deep" else "auto", candidates)

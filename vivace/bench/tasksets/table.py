@@ -34,7 +34,7 @@ def _cells(report: Report, kind: str, s: Summary) -> list[str]:
     return [
         options.model,
         options.mode,
-        str(options.candidates),
+        str(options.candidates or "default"),
         kind,
         str(s.pass_rate.of),
         rate(s.pass_rate),

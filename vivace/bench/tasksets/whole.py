@@ -29,7 +29,7 @@ class Whole:
     A conversation's state and caches lie in a folder that goes with the turn, so no task learns of another.
     """
 
-    def __init__(self, service: Service, model: str, mode: Mode, candidates: int = 1) -> None:
+    def __init__(self, service: Service, model: str, mode: Mode, candidates: int | None = None) -> None:
         self.service, self.model, self.candidates = service, model, candidates
         self.mode: Mode = mode
 
