@@ -32,7 +32,7 @@ class EditRequest:
     greedy: bool = True
     """The first candidate is the model's likeliest answer. Off where that one is known already."""
     free: bool = False
-    """Ask for whole code in the free manner at once, once (:mod:`vivace.agent.dialect`): the careful one gave nothing."""
+    """Ask for whole code in the free manner at once (:mod:`vivace.agent.dialect`): the careful one gave nothing."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.agent.turns.stage import Seen, call, play, say, stage, whole
 from vivace.agent.edit import SEED_STEP
-from vivace.agent.turns.events import Applied, Asked, Editing, Proposed, Said, ToolBegan, TurnBegan, TurnEnded
+from vivace.agent.turns.events import Applied, Asked, Editing, Noted, Proposed, Said, ToolBegan, TurnBegan, TurnEnded
 from vivace.agent.turns.kept_edits import read_kept
 from vivace.backends.paced import Pace
 from vivace.backends.paced_script import Step
@@ -244,6 +244,31 @@ def test_a_model_that_gives_code_back_unchanged_is_asked_in_the_free_manner_from
             assert ended.status == "done" and (work / "a.py").read_text() == THREE
             careful = ["Reply with the whole updated file" in seen.user for seen in scene.seen]
             assert careful == [True, False, False], "the second round goes on where the first one came to"
+
+    play(run)
+
+
+@pytest.mark.parametrize(("mode", "rounds"), [("deep", 3), ("auto", 2)])
+def test_the_best_round_stays_and_a_quick_answer_is_not_worked_on_for_nothing(
+    tmp_path: Path, work: Path, mode: str, rounds: int
+) -> None:
+    both = DOC.replace("3\n", "3\n>>> g()\n4\n") + "def f():\n    return 1\n\n\ndef g():\n    return 2\n"
+    (work / "a.py").write_text(both)
+    half = both.replace("return 1", "return 3")
+    numbers = itertools.count(5)
+
+    def act(seen: Seen) -> list[Step]:
+        number = next(numbers)
+        return [whole(half if number == 5 else both.replace("return 1", f"return {number}"))]
+
+    async def run() -> None:
+        async with stage(tmp_path, act, mode=mode, weak=True, candidates=1) as scene:
+            ended = await scene.turn("let f return 3 and g return 4 in a.py")
+            assert len(scene.seen) == rounds and (work / "a.py").read_text() == half
+            assert ended.status == "done" and "did not mend it" in ended.reason and ended.changed == ("a.py",)
+            assert any("An earlier round's answer is better" in event.text for event in scene.of(Noted))
+            await scene.agent.undo()
+            assert (work / "a.py").read_text() == both
 
     play(run)
 

@@ -6,11 +6,12 @@ aider's edit board), so each round samples from the original again; the failure 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from vivace.agent.sessions.entries import User
 from vivace.agent.turns.desk import Desk, Outcome
-from vivace.agent.turns.events import Noted
+from vivace.agent.turns.events import Applied, Noted
 from vivace.agent.turns.fast import Fast
 from vivace.agent.turns.limits import Spent
 from vivace.agent.workspace import write_all
@@ -29,16 +30,21 @@ def is_weak(desk: Desk, card: ModelCard) -> bool:
 
 
 class Repair:
-    """``extra`` is what the model is told in each round besides the user's words."""
+    """``extra`` is what the model is told in each round besides the user's words.
+
+    A deep turn takes all its rounds. What goes on from a quick answer ends after one that brought nothing.
+    """
 
     def __init__(self, desk: Desk, spent: Spent, extra: str = "") -> None:
         self.desk = desk
         self.spent = spent
         self.extra = extra
+        self._patient = False
 
     async def run(self, said: Sequence[User], paths: list[str]) -> Outcome:
         """Rounds of fast edits until the checks pass."""
         with self.desk.models.all_by(self.desk.models.of("deep")):
+            self._patient = True
             fast = Fast(self.desk, self.spent, verify=True, thorough=True)
             fast.extra = self.extra
             outcome = await fast.run(said, paths)
@@ -51,6 +57,7 @@ class Repair:
 
     async def _go_on(self, outcome: Outcome, fast: Fast) -> Outcome:
         said = [User(fast.instruction)]
+        best, least = (fast, outcome), _faults(fast, outcome)
         for number in range(1, ROUNDS):
             failing = fast.report is not None and not fast.report.holds
             if outcome.status == "done" and not failing:
@@ -69,9 +76,18 @@ class Repair:
             fast.extra = extra
             fast.replaces = outcome.status == "done"
             outcome = await fast.run(said, before.paths)
+            faults = _faults(fast, outcome)
+            if faults < least:
+                best, least = (fast, outcome), faults
+            elif not self._patient:
+                break
+        if best[0] is not fast:
+            await self._take_back(fast, outcome)
+            fast, outcome = best
+            await self._put_back(fast, outcome)
         if fast.report is not None and not fast.report.holds:
             outcome.details["doubts"] = fast.report.failure
-            outcome.reason = f"{fast.report.failure}; {ROUNDS} rounds did not mend it"
+            outcome.reason = f"{fast.report.failure}; more rounds did not mend it"
             self.desk.emit(Noted(text=f"It is not right yet: {outcome.reason}.", level="warning"))
         return outcome
 
@@ -83,3 +99,22 @@ class Repair:
         await desk.files.take("take back an edit that failed its checks", "call")
         write_all([(after, before.raw) for before, after in fast.applied])
         desk.disown_edits("replaced")
+
+    async def _put_back(self, fast: Fast, outcome: Outcome) -> None:
+        """The answer of an earlier round, which is better than those that followed."""
+        if outcome.status != "done" or not fast.applied:
+            return
+        desk = self.desk
+        desk.emit(Noted(text="An earlier round's answer is better, and is kept."))
+        names = [after.name for _, after in fast.applied]
+        taken = await desk.files.take(f"put back an edit of {', '.join(names)}", "call", touching=names)
+        write_all([(before, after.raw) for before, after in fast.applied])
+        desk.touch(names)
+        desk.emit(Applied(paths=tuple(names), checkpoint=taken.id))
+
+
+def _faults(fast: Fast, outcome: Outcome) -> float:
+    """How far from right it is; infinite where no edit came."""
+    if outcome.status != "done":
+        return math.inf
+    return 0 if fast.report is None or fast.report.holds else max(1, fast.report.faults)

@@ -110,7 +110,8 @@ def _points(axes: Any, reports: Sequence[Report], colour: Any) -> None:
         middles, heights, yerr=errors, marker="o", capsize=3, color=colour, label=f"{options.model} {options.mode}"
     )
     for report, at, height in zip(reports, middles, heights, strict=True):
-        axes.annotate(f"N={report.options.candidates or 'default'}", (at, height), xytext=(6, 4), textcoords="offset points")
+        count = report.options.candidates or "default"
+        axes.annotate(f"N={count}", (at, height), xytext=(6, 4), textcoords="offset points")
 
 
 def _steps(axes: Any, report: Report, longest: float) -> None:
