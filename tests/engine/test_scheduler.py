@@ -292,8 +292,9 @@ def test_rows_of_a_lower_priority_hardly_lengthen_a_pass() -> None:
     assert all(len(bench.tokens[number]) >= 10 for number in range(8)), "nobody starves"
 
 
-def test_a_prompt_of_higher_priority_is_read_at_full_speed_beside_those_who_decode_below() -> None:
-    bench = Bench(limits=Limits(slice_alone=64, slice_beside=16), blocks=200)
+@pytest.mark.parametrize("alone", [0.0, 3600.0])
+def test_a_prompt_of_higher_priority_is_read_at_full_speed_beside_those_who_decode_below(alone: float) -> None:
+    bench = Bench(limits=Limits(slice_alone=64, slice_beside=16, alone=alone), blocks=200)
     for number in range(2):
         bench.add(Start(id=number, tokens=[number, 1, 2] * 5, max_tokens=100, reference=[3] * 100, priority=-1))
     bench.step()
@@ -307,7 +308,12 @@ def test_a_prompt_of_higher_priority_is_read_at_full_speed_beside_those_who_deco
         cost = bench.scheduler.cost
         assert cost(bench.runner.widths[-1]) <= 1.2 * cost(len(own.tokens)) + 1e-6
     assert steps == 4, "as many passes as it would take alone"
-    assert sum(len(bench.tokens[number]) for number in range(2)) > sum(before), "nobody starves"
+    after = [len(bench.tokens[number]) for number in range(2)]
+    if alone:
+        assert after == before, "the background stands still beside a prompt that has just come"
+        bench.step()
+        after = [len(bench.tokens[number]) for number in range(2)]
+    assert sum(after) > sum(before), "nobody starves"
 
 
 @pytest.mark.parametrize(("attended", "widest"), [(3600.0, 20), (0.0, 64)])

@@ -32,6 +32,9 @@ class Limits:
     moment: who comes waits for the pass that is on its way."""
     attended: float = 30.0
     """Seconds after the last request of another priority in which somebody may."""
+    alone: float = 2.0
+    """Seconds for which the background stands still beside a prompt that has just come: its tokens would have to be
+    handled, too, by the processors that read the prompt."""
     draft: int = 127
     running: int = 64
     patience: float = 1.1
@@ -97,6 +100,8 @@ class Scheduler:
         if above and above[0].request.priority < 0 and time.monotonic() - self._attended < self.limits.attended:
             slice_rows, draft_rows = min(slice_rows, self.limits.background), self.limits.background
         rows = self._fill(above, slice_rows, draft_rows, self.limits.most_rows, planned)
+        if any(s.missing > 1 and time.monotonic() - s.arrived < self.limits.alone for s in above):
+            below = [s for s in below if s.request.priority >= 0]
         if below:
             # Those below get what costs those above little time, the longest unserved first, and the background least.
             patience = self.limits.patience if any(s.request.priority >= 0 for s in below) else 1.0
