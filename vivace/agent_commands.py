@@ -29,6 +29,7 @@ DEFAULT_MODEL = "coder-0.5b"
 MODEL = typer.Option(help="A name from 'vivace models list', or one that the server has.")
 SERVER = typer.Option(help="Use the vivace server at this address; its key is VIVACE_API_KEY.")
 ROLE = typer.Option("--role", metavar="ROLE=MODEL", help="A model as planner, builder or reviewer of deep turns.")
+RACE = typer.Option("--race", metavar="MODEL", help="A further model, whose answers race with those of the first.")
 MODE = typer.Option(help="auto decides by itself and says why; fast is one call; deep plans, runs and checks.")
 
 
@@ -44,6 +45,7 @@ def add_agent_commands(app: typer.Typer, local: Local) -> None:
         candidates: Annotated[
             int | None, typer.Option(min=1, max=16, help="Attempts made at once; the best one that verifies is taken.")
         ] = None,
+        race: Annotated[list[str] | None, RACE] = None,
         approvals: Annotated[
             Approving, typer.Option(help="What runs without asking: nothing new, what is harmless, or everything.")
         ] = "auto",
@@ -68,6 +70,7 @@ def add_agent_commands(app: typer.Typer, local: Local) -> None:
             model=model,
             mode=mode,
             candidates=candidates,
+            race_models=tuple(race or ()),
             approvals=approvals,
             workers=False,
             limits=_limits(max_steps, max_tokens, max_cost, max_seconds),
@@ -83,21 +86,36 @@ def add_agent_commands(app: typer.Typer, local: Local) -> None:
         mode: Annotated[Mode, MODE] = "auto",
         model: Annotated[str, MODEL] = DEFAULT_MODEL,
         roles: Annotated[list[str] | None, ROLE] = None,
+        race: Annotated[list[str] | None, RACE] = None,
         server: Annotated[str, SERVER] = "",
     ) -> None:
         """Serve the agent to an editor over standard input and output (Agent Client Protocol)."""
         from vivace.ui.acp.server import serve_acp
 
-        choice = Choice(root=Path.cwd(), model=model, mode=mode, roles=_roles(roles))
+        choice = Choice(root=Path.cwd(), model=model, mode=mode, roles=_roles(roles), race_models=tuple(race or ()))
         raise typer.Exit(serve_acp(house(context.obj, server, local), choice))
 
 
-def open_app(settings: Settings, conversation: str, server: str, local: Local, roles: Sequence[str] = ()) -> int:
+def open_app(
+    settings: Settings,
+    conversation: str,
+    server: str,
+    local: Local,
+    roles: Sequence[str] = (),
+    race: Sequence[str] = (),
+) -> int:
     """The terminal app in this folder; the exit code."""
     from vivace.ui.app.run import run_app
     from vivace.ui.loading import LoadingLine
 
-    choice = Choice(root=Path.cwd(), model=DEFAULT_MODEL, conversation=conversation, propose=True, roles=_roles(roles))
+    choice = Choice(
+        root=Path.cwd(),
+        model=DEFAULT_MODEL,
+        conversation=conversation,
+        propose=True,
+        roles=_roles(roles),
+        race_models=tuple(race),
+    )
     # What it writes to stderr while the app has the screen, the app says in the line of its meters.
     return run_app(house(settings, server, local, LoadingLine()), choice)
 

@@ -154,6 +154,10 @@ def _root(
         list[str] | None,
         typer.Option(metavar="ROLE=MODEL", help="Without a command: a model as planner, builder or reviewer."),
     ] = None,
+    race: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODEL", help="Without a command: a further model, whose answers race."),
+    ] = None,
 ) -> None:
     if version:
         print(f"vivace {__version__}")
@@ -172,7 +176,7 @@ def _root(
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             print(context.get_help())
             raise typer.Exit(2)
-        raise typer.Exit(open_app(context.obj, resume, server, _agent_service, role or ()))
+        raise typer.Exit(open_app(context.obj, resume, server, _agent_service, role or (), race or ()))
 
 
 @_app.command()

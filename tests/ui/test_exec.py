@@ -101,6 +101,7 @@ def test_a_worker_is_told_when_its_state_changes(tmp_path: Path, capfd: pytest.C
         (["--max-steps", "3", "--max-cost", "0.5"], {"limits": Limits(steps=3, cost=0.5)}),
         (["--max-tokens", "9", "--max-seconds", "2"], {"limits": Limits(tokens=9, seconds=2.0)}),
         (["--role", "planner=a", "--role", "reviewer=b"], {"roles": {"planner": "a", "reviewer": "b"}}),
+        (["--race", "a", "--race", "b"], {"race_models": ("a", "b")}),
         (["--role", "boss=a"], None),
         (["--role", "planner"], None),
         (["--max-steps", "0"], None),

@@ -43,7 +43,7 @@ class Agents:
 
     async def check(self, choice: Choice) -> None:
         """Raises :class:`vivace.errors.VivaceError` for a model that cannot be asked, before anything is made."""
-        for model in dict.fromkeys([choice.model, *choice.roles.values()]):
+        for model in dict.fromkeys([choice.model, *choice.roles.values(), *choice.race_models]):
             if self._known is not None:
                 self._known(model)
             else:
@@ -66,6 +66,7 @@ class Agents:
             approvals=choice.approvals,
             propose=choice.propose,
             candidates=self._options.candidates if choice.candidates is None else choice.candidates,
+            race_models=(*self._options.race_models, *choice.race_models),
             roles={**self._options.roles, **choice.roles},
             limits=self._options.limits if choice.limits is None else choice.limits,
             mcp_servers=choice.mcp_servers,

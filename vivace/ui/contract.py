@@ -29,8 +29,8 @@ class Choice(Struct, frozen=True, kw_only=True):
     """What a conversation is opened with.
 
     ``conversation`` is the id of one to go on with, "" for a new one; ``candidates`` None leaves their number to the
-    agent. ``propose``: edits wait for a yes. ``roles`` names the models of a planner, a builder, a reviewer. ``limits``
-    None leaves those of a turn to the agent. ``workers``: somebody stays to accept what background workers make.
+    agent, and ``race_models`` are further models that they come from. ``propose``: edits wait for a yes. ``roles`` names
+    the models of a planner, a builder, a reviewer. ``limits`` None leaves those of a turn to the agent. ``workers``: somebody stays to accept what background workers make.
     ``mcp_servers`` are for this conversation alone.
     """
 
@@ -38,6 +38,7 @@ class Choice(Struct, frozen=True, kw_only=True):
     model: str = ""
     mode: Mode = "auto"
     candidates: int | None = None
+    race_models: tuple[str, ...] = ()
     conversation: str = ""
     approvals: Approving = "auto"
     propose: bool = False

@@ -119,7 +119,8 @@ class Fast:
         names = [source.name for source in sources]
         team = await self._team(card)
         count = await self._count(card, len(team))
-        judge = (service, desk.models.deep) if desk.models.deep and desk.models.deep != card.name else None
+        bigger = desk.models.builder or desk.models.deep
+        judge = (service, bigger) if bigger and bigger != card.name else None
         instruction = f"{self.instruction}\n\n{self.extra}".strip()
         seed = desk.options.seed + self.round * SEEDS
         again = self.round > 0
