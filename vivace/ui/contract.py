@@ -29,8 +29,9 @@ class Choice(Struct, frozen=True, kw_only=True):
     """What a conversation is opened with.
 
     ``conversation`` is the id of one to go on with, "" for a new one; ``candidates`` None leaves their number to the
-    agent, and ``race_models`` are further models that they come from. ``propose``: edits wait for a yes. ``roles`` names
-    the models of a planner, a builder, a reviewer. ``limits`` None leaves those of a turn to the agent. ``workers``: somebody stays to accept what background workers make.
+    agent, and they come from ``race_models``, too. ``propose``: edits wait for a yes. ``roles`` names the models of a
+    planner, a builder, a reviewer. ``limits`` None leaves those of a turn to the agent. ``workers``: somebody stays to
+    accept what background workers make.
     ``mcp_servers`` are for this conversation alone.
     """
 
