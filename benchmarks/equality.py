@@ -23,12 +23,12 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.machine import describe
-from benchmarks.tasks import Task, load
 from vivace import __version__
 from vivace.agent.plan import make_plan
 from vivace.agent.workspace import Workspace
 from vivace.backends.base import Job
 from vivace.backends.local import LocalBackend
+from vivace.bench.tasksets.task import Task, load
 from vivace.composing import compose_gateway
 from vivace.engine.messages import Finish, Sampling, Start
 from vivace.models.catalogue import find_model
@@ -148,7 +148,7 @@ def main() -> None:
     parser.add_argument("--random", type=int, default=0, help="so many random cases besides")
     parser.add_argument("--out", type=Path, help="where the JSON goes; benchmarks/results by default")
     options = parser.parse_args()
-    tasks = [task for file in load(options.tasks, options.sets) for task in file.tasks]
+    tasks = [task for file in load([options.tasks / f"{name}.jsonl" for name in options.sets]) for task in file.tasks]
     sets = " ".join(options.sets)
     report = {
         "command": f"python -m benchmarks.equality --tasks TASKS --model {options.model} --sets {sets}"

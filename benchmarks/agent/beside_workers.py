@@ -21,10 +21,10 @@ from typing import Any
 import msgspec
 
 from benchmarks.machine import describe
-from benchmarks.summary import quantile
 from vivace import __version__
 from vivace.agent.turns.agent import Agent, AgentOptions
 from vivace.agent.turns.events import Event, Meters, TurnEnded
+from vivace.bench.stats import quantile
 from vivace.composing import compose_gateway
 from vivace.settings import Settings
 

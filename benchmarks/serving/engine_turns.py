@@ -17,7 +17,7 @@ from benchmarks.serving.conversation import Conversation, Json, encode
 from benchmarks.serving.process import vivace
 from benchmarks.serving.rollout import fitted, less
 from benchmarks.serving.turns import Turn, http_turn, socket_turn
-from benchmarks.summary import quantile
+from vivace.bench.stats import quantile
 
 OUTPUT = 24
 """Tokens of an answer, at most."""

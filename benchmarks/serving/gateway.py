@@ -22,7 +22,7 @@ from benchmarks.serving.client import Http, Reply, of_stream
 from benchmarks.serving.conversation import encode, prose
 from benchmarks.serving.process import Process, running, said_at, vivace
 from benchmarks.serving.upstream import MODEL
-from benchmarks.summary import quantile
+from vivace.bench.stats import quantile
 
 WARM = 30
 """Requests of each way that do not count."""

@@ -18,7 +18,7 @@ from benchmarks.serving.client import Http, Socket
 from benchmarks.serving.conversation import CALLS, SCRIPT, Conversation, Json, encode
 from benchmarks.serving.process import Process, vivace
 from benchmarks.serving.turns import Turn, http_turn, socket_turn
-from benchmarks.summary import quantile
+from vivace.bench.stats import quantile
 
 CONTEXTS = (8_000, 96_000)
 MODEL = "paced"

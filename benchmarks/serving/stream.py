@@ -17,7 +17,7 @@ from benchmarks.serving.client import Http, Socket, of_stream, read_event
 from benchmarks.serving.conversation import encode
 from benchmarks.serving.process import Process, vivace
 from benchmarks.serving.turns import ENDS
-from benchmarks.summary import quantile
+from vivace.bench.stats import quantile
 
 MODEL = "paced"
 STREAMS = 16
