@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -11,10 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.agent.scripted import Script, ScriptedService
 from vivace.agent.attempt import Attempt
 from vivace.agent.dialect import Ask
-from vivace.agent.renames import only_renamed, renamed, renames
+from vivace.agent.edit import edit, read_sources
+from vivace.agent.renames import only_renamed, renamed, renamed_by_rule, renames
 from vivace.agent.reply import Reply
+from vivace.agent.result import EditRequest
 from vivace.agent.verdict import judge
 from vivace.agent.workspace import SourceFile
 
@@ -191,3 +195,29 @@ def test_no_task_is_taken_for_a_rename_that_it_is_not(name: str) -> None:
         task = json.loads(line)
         found = only_renamed(task["path"], task["before"], task["reference"], task["instruction"])
         assert found == (task["reference"], ""), task["id"]
+
+
+@pytest.mark.parametrize(
+    ("text", "instruction", "after"),
+    [
+        ("def load():\n    return load\n", "rename load to read", "def read():\n    return read\n"),
+        ("def load(read):\n    return read\n", "rename load to read", ""),
+        ("def save():\n    pass\n", "rename `load` to `read`", ""),
+        ("def load():\n    pass\n", "rename load to read and make it faster", ""),
+        ("def load():\n    pass\n", "make load faster", ""),
+    ],
+)
+def test_what_is_renamed_by_rule(text: str, instruction: str, after: str) -> None:
+    assert renamed_by_rule("a.py", text, instruction) == after
+
+
+def test_a_rename_that_the_model_does_not_do_is_done_by_rule_and_told(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("def load():\n    return 1\n\n\nx = load()\n")
+    request = EditRequest(["a.py"], "Rename load to read_all.", "m", root=tmp_path)
+    cut = Script("```python\ndef read_all", end="incomplete")
+    for answer in (Script.file((tmp_path / "a.py").read_text()), Script("No."), cut):
+        service = ScriptedService([answer])
+        result = asyncio.run(edit(service, request, read_sources(request), lambda event: None))
+        assert result.status == "changed" and len(service.requests) == 1
+        assert result.patches[0].text == "def read_all():\n    return 1\n\n\nx = read_all()\n"
+        assert "by rule" in result.files[0].reason and "load to read_all" in result.files[0].reason

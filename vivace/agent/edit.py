@@ -16,7 +16,7 @@ from vivace.agent.dialect import Ask
 from vivace.agent.edit_dialects.question import HunkAsk
 from vivace.agent.plan import Plan, check_dialect, following, freely, make_plan
 from vivace.agent.result import Began, EditEvent, EditRequest, EditResult, FileOutcome, Lines, Opened, Settled
-from vivace.agent.verdict import Verdict, judge
+from vivace.agent.verdict import Verdict, judge, without_model
 from vivace.agent.workspace import SourceFile, Workspace, write_all
 from vivace.errors import UsageError, VivaceError
 from vivace.protocol.contracts import ModelCard, Service
@@ -101,6 +101,9 @@ async def edit(
             on_event(_began(plan, outcome))
             answers = await _round(service, plan, _requests(plan, card, request), outcome, on_event, referee)
             if outcome.status == "changed" or outcome.attempts[-1].lost:
+                break
+            if (done := without_model(first.ask.source, request.instruction)) is not None:
+                outcome.status, outcome.patch, outcome.reason = "changed", done.patch, done.note
                 break
             told, answer = answers[0].verdict.told, answers[0].attempt.reply.code
             plan = await following(service, card, plan, outcome.status, told, answer)

@@ -103,6 +103,18 @@ def renamed(name: str, text: str, instruction: str) -> str:
     return _names(name, text, pairs).sub(lambda found: pairs.get(found[0], found[0]), text) if pairs else text
 
 
+def renamed_by_rule(name: str, text: str, instruction: str) -> str:
+    """:func:`renamed` where no model is needed to say that it is right: no new name stands in ``text`` yet. Else empty.
+
+    It knows names and no scopes, so a model that renames is preferred.
+    """
+    pairs = _for_file(name, text, renames(instruction))
+    if not pairs or any(found in pairs.values() for found in _names(name, text, pairs).findall(text)):
+        return ""
+    after = renamed(name, text, instruction)
+    return after if after != text else ""
+
+
 def only_renamed(name: str, before: str, after: str, instruction: str) -> tuple[str, str]:
     """``before`` with the names that the answer changed as asked, and a note of what else it did.
 

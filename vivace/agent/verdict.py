@@ -14,9 +14,10 @@ from vivace.agent.edit_dialects.question import HunkAsk
 from vivace.agent.extras import changes_code, only_described, only_layout, without_examples
 from vivace.agent.guards import import_still_used, lost_code, shrunk_or_grown
 from vivace.agent.keep import put_back_kept
-from vivace.agent.renames import only_renamed, renames
+from vivace.agent.renames import only_renamed, renamed_by_rule, renames
 from vivace.agent.syntax import compare
 from vivace.agent.tools.damage import damage, lost_comments
+from vivace.agent.workspace import SourceFile
 from vivace.errors import UsageError
 
 _ABOUT_SPACE = re.compile(r"white ?space|trailing|blank|format|lint|pep ?8|indent", re.IGNORECASE)
@@ -70,6 +71,18 @@ def judge(ask: Ask | HunkAsk, attempt: Attempt) -> Verdict:
     if syntax.fault:
         return Verdict(reason=f"the result does not parse ({syntax.fault})")
     return Verdict(patch=patch, note=_joined(echo, left_out, kept, taken, *_gone(patch, ask.instruction), syntax.note))
+
+
+def without_model(source: SourceFile, instruction: str) -> Verdict | None:
+    """What can be done where the model did not do it: a pure rename. None for anything else."""
+    text = renamed_by_rule(source.name, source.text, instruction)
+    if not text:
+        return None
+    patch = make_patch(source, text)
+    if not patch.blocks or compare(source.name, source.text, text).fault:
+        return None
+    told = " and ".join(f"{old} to {new}" for old, new in renames(instruction).items())
+    return Verdict(patch=patch, note=f"the model did not do it: renamed {told} wherever it stands, by rule")
 
 
 def _judge_hunks(ask: HunkAsk, attempt: Attempt) -> Verdict:
