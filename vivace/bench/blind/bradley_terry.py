@@ -1,23 +1,26 @@
 """The Bradley-Terry model: from who was better in pairs to how good each is, with bootstrap intervals.
 
-P(i beats j) = p_i / (p_i + p_j); R. A. Bradley and M. E. Terry, Biometrika 39, 1952. Fitted by minorisation and
-maximisation (D. R. Hunter, Annals of Statistics 32, 2004). A tie is half a win for each.
+P(i beats j) = p_i / (p_i + p_j); R. A. Bradley and M. E. Terry, Biometrika 39, 1952. Fitted with evalica (the ``bench``
+extra). A tie is half a win for each.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
 from vivace.bench.blind.verdicts import Verdict
+from vivace.errors import VivaceError
 
 PRIOR = 0.5
 """Ties that are added to every pair: without any, whoever never loses is infinitely good."""
 RESAMPLES = 1000
-TOLERANCE = 1e-10
-ROUNDS = 100_000
+TOLERANCE = 1e-8
+ROUNDS = 10_000
 
 
 class Rating(Struct, frozen=True, kw_only=True):
@@ -37,22 +40,43 @@ class Rating(Struct, frozen=True, kw_only=True):
 def fit(wins: np.ndarray, prior: float = PRIOR) -> np.ndarray:
     """Strengths of a matrix of wins, [i, j] being how often i beat j; a tie is 0.5 in both places.
 
-    Shape (..., n, n) -> (..., n), log-odds with mean 0; matrices are fitted together. Raises
-    :class:`ArithmeticError` when one does not settle, as happens without a ``prior`` when somebody never loses.
+    Shape (n, n) -> (n,), log-odds with mean 0. Raises :class:`ArithmeticError` when they do not settle, as happens
+    without a ``prior`` when somebody never loses, and :class:`VivaceError` without evalica.
     """
-    won = wins + prior / 2 * (1 - np.eye(wins.shape[-1]))
-    games, total = won + np.swapaxes(won, -1, -2), won.sum(axis=-1)
-    p = np.ones(total.shape)
-    for _ in range(ROUNDS):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            new = total / (games / (p[..., :, None] + p[..., None, :])).sum(axis=-1)
-            new /= np.exp(np.log(new).mean(axis=-1, keepdims=True))
-        if not np.isfinite(new).all():
-            break
-        if (np.abs(new - p) <= TOLERANCE * new).all():
-            return np.asarray(np.log(new))
-        p = new
-    raise ArithmeticError("the strengths do not settle: somebody never loses, or never wins, or never meets the rest")
+    evalica = _evalica()
+    won = wins + prior / 2 * (1 - np.eye(len(wins)))
+    if not _connected(won):
+        raise ArithmeticError("no strengths: somebody never loses, or never wins, or never meets the rest")
+    firsts, seconds = np.nonzero(won)
+    found = evalica.bradley_terry(
+        firsts.tolist(),
+        seconds.tolist(),
+        [evalica.Winner.X] * len(firsts),
+        weights=won[firsts, seconds].tolist(),
+        tolerance=TOLERANCE,
+        limit=ROUNDS,
+    )
+    if found.iterations >= ROUNDS:
+        raise ArithmeticError(f"the strengths do not settle in {ROUNDS:,} rounds")
+    logs = np.log(found.scores.sort_index().to_numpy())
+    return np.asarray(logs - logs.mean())
+
+
+def _connected(won: np.ndarray) -> bool:
+    """Whether everybody is better than everybody over a chain of wins, which is when the strengths are finite."""
+    reached = won > 0
+    for _ in range(len(won)):
+        reached = reached | (reached.astype(int) @ reached.astype(int) > 0)
+    return bool((reached | np.eye(len(won), dtype=bool)).all())
+
+
+def _evalica() -> Any:
+    try:
+        return importlib.import_module("evalica")
+    except ImportError as error:
+        raise VivaceError(
+            "Ratings need evalica.", hint="Install it: pip install 'vivace[bench]'.", code="no_evalica"
+        ) from error
 
 
 def ratings(verdicts: Sequence[Verdict], prior: float = PRIOR) -> list[Rating]:
@@ -89,7 +113,7 @@ def _drawn(tables: np.ndarray, prior: float) -> np.ndarray:
     """Strengths of :data:`RESAMPLES` samples of the tasks, the same every time."""
     random = np.random.default_rng(0)
     counts = random.multinomial(len(tables), np.full(len(tables), 1 / len(tables)), RESAMPLES)
-    return fit(np.tensordot(counts, tables, axes=1), prior)
+    return np.stack([fit(table, prior) for table in np.tensordot(counts, tables, axes=1)])
 
 
 def _tally(counted: Sequence[Verdict], name: str) -> dict[str, int]:
