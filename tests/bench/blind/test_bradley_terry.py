@@ -61,12 +61,10 @@ def test_strengths_are_those_of_the_greatest_likelihood() -> None:
     for one in verdicts:
         chance_of_first = 1 / (1 + math.exp(mine[one.second] - mine[one.first]))
         score = {"first": 1.0, "second": 0.0, "tie": 0.5}[one.won]
-        for name, share, won_here in (
-            (one.first, chance_of_first, score),
-            (one.second, 1 - chance_of_first, 1 - score),
-        ):
-            expected[name] += share
-            wins[name] += won_here
+        expected[one.first] += chance_of_first
+        expected[one.second] += 1 - chance_of_first
+        wins[one.first] += score
+        wins[one.second] += 1 - score
     for name in names:
         assert expected[name] == pytest.approx(wins[name], abs=0.1)
         assert mine[name] == pytest.approx(true[name] - sum(true.values()) / 4, abs=0.5)
