@@ -18,7 +18,10 @@ from vivace.agent.workspace import write_all
 from vivace.model_size import SMALL, billions
 from vivace.protocol.contracts import ModelCard
 
-ROUNDS = 3
+ROUNDS = 6
+"""Of a deep turn."""
+QUICK = 3
+"""Behind a quick answer, and fewer where one brings nothing."""
 
 
 def is_weak(desk: Desk, card: ModelCard) -> bool:
@@ -58,7 +61,8 @@ class Repair:
     async def _go_on(self, outcome: Outcome, fast: Fast) -> Outcome:
         said = [User(fast.instruction)]
         best, least = (fast, outcome), _faults(fast, outcome)
-        for number in range(1, ROUNDS):
+        rounds = ROUNDS if self._patient else QUICK
+        for number in range(1, rounds):
             failing = fast.report is not None and not fast.report.holds
             if outcome.status == "done" and not failing:
                 return outcome
@@ -66,7 +70,7 @@ class Repair:
                 return Outcome("limit", f"{over} is used up", outcome.changed, outcome.details)
             if outcome.status == "unchanged" and outcome.reason.startswith("the proposal was refused"):
                 return outcome
-            self.desk.emit(Noted(text=f"Round {number + 1} of {ROUNDS}: {fast.doubts or outcome.reason}"))
+            self.desk.emit(Noted(text=f"Round {number + 1} of {rounds}: {fast.doubts or outcome.reason}"))
             extra = self.extra
             if failing and fast.report is not None and fast.report.output:
                 extra = f"{extra}\n\nAn earlier attempt failed:\n{fast.report.output}".strip()
