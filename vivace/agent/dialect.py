@@ -43,6 +43,8 @@ class Ask:
     instruction: str
     region: Definition | None = None
     manner: Manner = "careful"
+    rules: str = ""
+    """What the project wants of every edit."""
 
     @property
     def kind(self) -> Literal["whole", "region"]:
@@ -88,7 +90,7 @@ class Ask:
         return ResponseRequest(
             model=model,
             input=self.prompt,
-            instructions=SYSTEM[self.manner],
+            instructions=f"{SYSTEM[self.manner]}\n\n{self.rules}".rstrip(),
             prediction=Prediction(draft) if draft else None,
         )
 

@@ -87,7 +87,8 @@ async def edit(
     card = await service.open(request.model)
     on_event(Opened(card))
     ready = time.perf_counter()
-    plans = [await make_plan(service, card, source, request.instruction, request.dialect) for source in sources]
+    told, form = request.instruction, request.dialect
+    plans = [await make_plan(service, card, one, told, form, request.rules(card, one)) for one in sources]
     if request.free:
         plans = [freely(plan) for plan in plans]
     result = EditResult(card, [])

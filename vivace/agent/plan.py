@@ -64,13 +64,17 @@ def dialect_of(card: ModelCard, wanted: str = "") -> EditDialect:
     return cast(EditDialect, found) if found in get_args(EditDialect) else "whole-file"
 
 
-def question(card: ModelCard, source: SourceFile, instruction: str, dialect: str = "") -> Ask | HunkAsk:
+def question(
+    card: ModelCard, source: SourceFile, instruction: str, dialect: str = "", rules: str = ""
+) -> Ask | HunkAsk:
     """What is asked about a file that fits the window as a whole."""
     hunks = hunk_dialect(source, dialect_of(card, dialect))
-    return HunkAsk(source, instruction, hunks) if hunks else Ask(source, instruction)
+    return HunkAsk(source, instruction, hunks, rules=rules) if hunks else Ask(source, instruction, rules=rules)
 
 
-async def make_plan(service: Service, card: ModelCard, source: SourceFile, instruction: str, dialect: str = "") -> Plan:
+async def make_plan(
+    service: Service, card: ModelCard, source: SourceFile, instruction: str, dialect: str = "", rules: str = ""
+) -> Plan:
     """Choose what the model is asked.
 
     For hunks, where the model writes them and the file fits the window. Else for what it rewrites, and the rule is: the
@@ -80,20 +84,21 @@ async def make_plan(service: Service, card: ModelCard, source: SourceFile, instr
 
     Raises :class:`UsageError` (``too_large``) when nothing fits or nothing can be chosen.
     """
-    first = question(card, source, instruction, dialect)
+    first = question(card, source, instruction, dialect, rules)
+    ask = Ask(source, instruction, rules=rules)
     if isinstance(first, HunkAsk) and (plan := await _fit(service, card, first)):
         return plan
-    whole = await _fit(service, card, Ask(source, instruction))
+    whole = await _fit(service, card, ask)
     choice = named(source, instruction)
     long = len(source.lines) > LONG_FILE or whole is None or whole.prompt_tokens * 3 > card.context_window
     spreads = whole is not None and _SPREADS.search(instruction) is not None
-    part = await _fit(service, card, Ask(source, instruction, choice)) if choice and long and not spreads else None
+    part = await _fit(service, card, replace(ask, region=choice)) if choice and long and not spreads else None
     if part:
         return part
     if whole:
         return whole
     for region in _likely(ranked(source, instruction), choice):
-        if plan := await _fit(service, card, Ask(source, instruction, region)):
+        if plan := await _fit(service, card, replace(ask, region=region)):
             return plan
     raise UsageError(
         f"{source.name}: too long for {card.name} (a window of {card.context_window:,} tokens), and the instruction "
@@ -126,7 +131,7 @@ async def following(service: Service, card: ModelCard, plan: Plan, status: str, 
             return more
         region = ask.meant(answer) or named(ask.source, ask.instruction)
         small = region is not None and (region.end - region.start) * 3 < len(ask.source.lines) * 2
-        if small and (part := await _fit(service, card, Ask(ask.source, ask.instruction, region))):
+        if small and (part := await _fit(service, card, Ask(ask.source, ask.instruction, region, rules=ask.rules))):
             return replace(part, fallback=True)
     elif not plan.fallback:
         if plan.again:
@@ -134,7 +139,7 @@ async def following(service: Service, card: ModelCard, plan: Plan, status: str, 
         return freely(plan) if status == "unchanged" else replace(plan, again=True)
     elif ask.region is None:
         return None
-    whole = await _fit(service, card, Ask(ask.source, ask.instruction))
+    whole = await _fit(service, card, Ask(ask.source, ask.instruction, rules=ask.rules))
     return replace(whole, fallback=True) if whole else None
 
 

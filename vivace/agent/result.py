@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -11,6 +11,11 @@ from vivace.agent.applier import Patch
 from vivace.agent.attempt import Attempt
 from vivace.agent.workspace import SourceFile
 from vivace.protocol.contracts import ModelCard
+
+
+def no_rules(card: ModelCard, source: SourceFile) -> str:
+    """Nobody wants anything."""
+    return ""
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,8 @@ class EditRequest:
     """The first candidate is the model's likeliest answer. Off where that one is known already."""
     free: bool = False
     """Ask for whole code in the free manner at once (:mod:`vivace.agent.dialect`): the careful one gave nothing."""
+    rules: Callable[[ModelCard, SourceFile], str] = no_rules
+    """What the project wants of every edit of a file, for the model to know."""
 
 
 @dataclass(frozen=True)

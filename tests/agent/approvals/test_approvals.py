@@ -19,6 +19,7 @@ from vivace.agent.approvals.actions import (
     RunCommand,
     Scope,
     WriteFile,
+    nobody,
 )
 from vivace.agent.approvals.approvals import Approvals
 from vivace.agent.approvals.book import Book, CommandRule, PathRule, Rules, ToolRule, book_path, encode
@@ -75,7 +76,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("text", READS)
-@pytest.mark.parametrize("mode", ["ask", "auto", "full"])
+@pytest.mark.parametrize("mode", ["read-only", "ask", "auto", "full"])
 def test_reading_passes_in_every_mode(tmp_path: Path, text: str, mode: Mode) -> None:
     assert verdict(tmp_path.resolve(), text, mode, sandboxed=False) == "allow"
 
@@ -83,6 +84,48 @@ def test_reading_passes_in_every_mode(tmp_path: Path, text: str, mode: Mode) -> 
 @pytest.mark.parametrize("text", CHANGES)
 def test_what_may_change_or_tell_something_asks(tmp_path: Path, text: str) -> None:
     assert verdict(tmp_path.resolve(), text) == "ask"
+
+
+@pytest.mark.parametrize("text", [*CHANGES, "rm x", "$X y", "./ls > /dev/null", "cat a.py > b.py", "ls; touch x"])
+def test_read_only_denies_what_may_change_something_whatever_the_rules_say(tmp_path: Path, text: str) -> None:
+    first = text.split()[0]
+    book = Book()
+    for rule in (CommandRule((first,)), CommandRule(("touch",)), PathRule("**"), PathRule("**", access="read")):
+        book.add(rule)
+    approvals = Approvals(tmp_path.resolve(), "read-only", book)
+    for network in (False, True):
+        decision = approvals.decide(RunCommand(text, sandboxed=True, network=network))
+        assert decision.verdict == "deny" and all("only reads" in need.reason for need in decision.needs)
+    approvals.grant(RunCommand(text, sandboxed=True), Decision("ask"), "session")
+    assert approvals.decide(RunCommand(text, sandboxed=True)).verdict == "deny"
+
+
+def test_read_only_denies_writing_and_asks_for_secrets_and_for_tools_that_only_read(tmp_path: Path) -> None:
+    book = Book()
+    for rule in (CommandRule(("git",), "deny"), PathRule("**"), ToolRule("tickets/*")):
+        book.add(rule)
+    approvals = Approvals(tmp_path.resolve(), "read-only", book)
+    wanted: list[tuple[Action, str]] = [
+        (WriteFile("a.py"), "deny"),
+        (ReadFile("a.py"), "allow"),
+        (ReadFile(".env"), "ask"),
+        (RunCommand("ls", sandboxed=True, network=True), "deny"),
+        (RunCommand("cat < a.py", sandboxed=True), "allow"),
+        (RunCommand("cat < /etc/passwd", sandboxed=True), "ask"),
+        (CallTool("tickets", "close"), "deny"),
+        (CallTool("tickets", "search", read_only=True), "allow"),
+        (CallTool("docs", "search", read_only=True), "ask"),
+        (CallTool("docs", "start:0123:./server"), "deny"),
+    ]
+    assert [(action, approvals.decide(action).verdict) for action, _ in wanted] == wanted
+    told = {}
+    for action in (WriteFile("a.py"), RunCommand("git status")):
+        with pytest.raises(VivaceError) as refused:
+            asyncio.run(approvals.admit(action, nobody))
+        told[type(action)] = refused.value
+    assert told[WriteFile].message == "not done (writes a.py: this conversation only reads)"
+    assert "Say what is to be changed" in told[WriteFile].hint
+    assert told[RunCommand].message == "forbidden by a rule (git status: a rule forbids git)"
 
 
 def test_a_link_out_of_the_workspace_is_no_file_of_it(tmp_path: Path) -> None:

@@ -75,6 +75,8 @@ def composed(draw: st.DrawFn, leaves: list[str], depth: int = 3) -> str:
         wraps = shape.startswith(
             ("timeout", "env", "nice", "CI", "echo | xargs", "find", "nohup", "exec", "command", "trap")
         )
+        # Backticks do not nest as they stand: the first one inside ends them.
+        wraps = wraps or ("`" in shape and "`" in inner)
         return shape.format(draw(st.sampled_from(leaves)) if wraps else inner)
     left, right = draw(composed(leaves, depth - 1)), draw(composed(leaves, depth - 1))
     return draw(st.sampled_from(TWO)).format(left, right)

@@ -16,12 +16,14 @@ from typing import TypeVar
 import pytest
 
 from tests.agent.tools.bench import context_for
+from tests.agent.turns.stage import stage
 from vivace.agent.approvals.actions import Action, Answer, CallTool, Decision, nobody
 from vivace.agent.approvals.approvals import Approvals
-from vivace.agent.mcp.config import ServerConfig, load_servers
+from vivace.agent.mcp.config import Found, ServerConfig, load_servers
 from vivace.agent.mcp.tools import McpTool, Servers, tool_name
 from vivace.agent.tools.toolbox import Toolbox, standard_tools
-from vivace.errors import UsageError, VivaceError
+from vivace.agent.turns.events import Noted
+from vivace.errors import VivaceError
 
 SERVER = str(Path(__file__).with_name("small_server.py"))
 T = TypeVar("T")
@@ -187,7 +189,7 @@ def test_files_of_other_agents_are_read(tmp_path: Path) -> None:
     work, user = tmp_path / "work", tmp_path / "user"
     (work / ".vivace").mkdir(parents=True)
     user.mkdir()
-    assert load_servers(work, user, {}) == {}
+    assert load_servers(work, user, {}) == Found()
     (work / ".mcp.json").write_text(
         json.dumps(
             {
@@ -201,24 +203,73 @@ def test_files_of_other_agents_are_read(tmp_path: Path) -> None:
     (user / "mcp.toml").write_text(
         '[mcp_servers.b]\nurl = "http://y/mcp"\nbearer_token_env_var = "T"\ndisabled_tools = ["z"]\n'
     )
-    servers = load_servers(work, user, {"X": "one", "T": "tok"})
+    servers = load_servers(work, user, {"X": "one", "T": "tok"}).servers
     assert (servers["a"].args, servers["a"].trusted, servers["b"].trusted) == (("one", "two"), False, True)
     assert servers["b"].headers == {"Authorization": "Bearer tok"} and not servers["b"].offers("z")
     (work / "mcp.toml").write_text('[mcp_servers.c]\ncommand = "x"\n')
-    assert not load_servers(work, work, {"X": "one"})["c"].trusted
-    assert servers["a"].fingerprint != load_servers(work, user, {"X": "other", "T": "tok"})["a"].fingerprint
-    for text, says in [
+    assert not load_servers(work, work, {"X": "one"}).servers["c"].trusted
+    assert servers["a"].fingerprint != load_servers(work, user, {"X": "other", "T": "tok"}).servers["a"].fingerprint
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
         ('{"mcpServers": {"a": {}}}', "a command or a url"),
         ('{"mcpServers": {"a": {"command": "${NOPE}"}}}', "NOPE is not set"),
+        ('{"mcpServers": {"a": {"url": "http://x", "bearer_token_env_var": "NOPE"}}}', "NOPE is not set"),
         ('{"mcpServers": {"a": {"command": 3}}}', "Expected `str`"),
         ('{"mcpServers": {"a": {"type": "sse", "url": "http://x"}}}', "SSE"),
+        ('{"mcpServers": {"a": 1}}', "no table"),
         ('{"mcpServers": []}', "no table"),
         ("{", ".mcp.json"),
-    ]:
-        (work / ".mcp.json").write_text(text)
-        with pytest.raises(UsageError, match=r"\.mcp\.json") as caught:
-            load_servers(work, user, {"T": "tok"})
-        assert says in caught.value.message
+        ("[" * 100_000, ".mcp.json"),
+    ],
+)
+def test_a_file_or_a_server_that_is_wrong_is_a_fault_of_its_own(tmp_path: Path, text: str, says: str) -> None:
+    work, user = tmp_path / "work", tmp_path / "user"
+    (work / ".vivace").mkdir(parents=True)
+    user.mkdir()
+    (work / ".vivace" / "mcp.toml").write_text('[mcp_servers.b]\ncommand = "x"\n')
+    (work / ".mcp.json").write_text(text)
+    found = load_servers(work, user, {"T": "tok"})
+    assert list(found.servers) == ["b"] and len(found.faults) == 1
+    assert str(work / ".mcp.json") in found.faults[0] and says in found.faults[0]
+
+
+def test_a_server_that_is_off_is_not_looked_at_and_the_users_own_word_counts(tmp_path: Path) -> None:
+    work, user = tmp_path / "work", tmp_path / "user"
+    work.mkdir()
+    user.mkdir()
+    off = {"off": {"disabled": True, "command": "${NOPE}"}, "sse": {"enabled": False, "type": "sse"}}
+    (work / ".mcp.json").write_text(json.dumps({"mcpServers": {**off, "mine": {"command": "theirs"}}}))
+    (user / "mcp.toml").write_text('[mcp_servers.mine]\ncommand = "${NOPE}"\n')
+    found = load_servers(work, user, {})
+    assert not any(server.active for server in found.servers.values()) and set(found.servers) == {"off", "sse"}
+    assert len(found.faults) == 1 and "mcp.toml" in found.faults[0]
+
+
+def test_a_conversation_begins_whatever_the_repository_says_of_servers(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    servers = {
+        "unset": {"command": "x", "env": {"T": "${VIVACE_NO_SUCH_VARIABLE}"}},
+        "old": {"type": "sse", "url": "http://127.0.0.1:9/sse"},
+        "small": {"command": sys.executable, "args": [SERVER]},
+    }
+    (work / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
+
+    async def run(worker: bool) -> tuple[list[str], list[str]]:
+        async with stage(tmp_path, lambda seen: [], mcp=True, worker=worker) as scene:
+            assert scene.agent.desk is not None
+            warnings = [event.text for event in scene.of(Noted) if "MCP" in event.text]
+            assert all(event.level == "warning" for event in scene.of(Noted) if "MCP" in event.text)
+            return warnings, list(scene.agent.desk.toolbox.tools)
+
+    warnings, tools = asyncio.run(run(False))
+    assert len(warnings) == 2 and "VIVACE_NO_SUCH_VARIABLE is not set" in warnings[0] and "SSE" in warnings[1]
+    assert "small__add" in tools
+    warnings, tools = asyncio.run(run(True))
+    assert warnings == [] and not any("__" in tool for tool in tools)
 
 
 def test_names_fit_every_api() -> None:

@@ -10,6 +10,7 @@ from tests.agent.turns.stage import play, say, stage
 from vivace.agent.sessions.entries import User
 from vivace.agent.turns.auto import Decision, decide
 from vivace.agent.turns.named import named_files, obvious_files
+from vivace.agent.turns.verify import Ground, Verifier
 
 
 def project(root: Path) -> None:
@@ -72,6 +73,42 @@ def test_what_takes_long_to_verify_is_not_checked_behind_a_fast_answer(tmp_path:
             assert first.check and not second.check
             assert "verifying would take 95 s" in second.reason
             assert (await decide(desk, [User("rename x in app.py")], "deep")).reason == "as you set it"
+
+    play(run)
+
+
+def test_as_many_checks_as_fit_are_counted_on_and_guesses_are_called_so(tmp_path: Path) -> None:
+    """The guesses of ruff, pytest and mypy are more than the half minute together: two of them fit."""
+    project(tmp_path / "work")
+    (tmp_path / "work" / "pyproject.toml").write_text("[tool.ruff]\n[tool.mypy]\n")
+
+    async def run() -> None:
+        async with stage(tmp_path, lambda seen: [say("ok")], mode="auto") as scene:
+            assert scene.agent.desk is not None
+            desk = scene.agent.desk
+
+            async def told() -> Decision:
+                decision = await decide(desk, [User("rename x in app.py")], "auto")
+                options = desk.options
+                verifier = Verifier(
+                    Ground(desk.root, desk.context, desk.measured, options.cache_dir, options.quick), ["app.py"]
+                )
+                assert decision.check == bool(verifier.affordable)
+                return decision
+
+            first = await told()
+            assert first.check and "verified in about 21 s (guessed, without mypy)" in first.reason
+            desk.measured.took("ruff", 0.5)
+            desk.measured.took("pytest tests/test_app.py", 2.5)
+            assert "verified in about 18 s (guessed)" in (await told()).reason
+            desk.measured.took("mypy", 6.0)
+            assert (await told()).reason.endswith("verified in about 9 s")
+            desk.measured.gave_up("mypy", 30.0)
+            assert (await told()).reason.endswith("verified in about 3 s (without mypy)")
+            desk.measured.gave_up("ruff", 30.0)
+            desk.measured.gave_up("pytest tests/test_app.py", 30.0)
+            last = await told()
+            assert not last.check and "took more than 30 s when it was tried last" in last.reason
 
     play(run)
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.agent.turns.stage import Seen, Stage, call, play, say, stage
-from vivace.agent.turns import crew
-from vivace.agent.turns.events import Said, ToolBegan, TurnEnded, WorkerChanged
+from vivace.agent.turns import crew, landing, worktree
+from vivace.agent.turns.events import CheckpointTaken, Said, ToolBegan, TurnEnded, WorkerChanged
 from vivace.agent.turns.limits import Limits
 from vivace.agent.turns.threeway import merge_all
-from vivace.agent.turns.worktree import FileChange
+from vivace.agent.turns.worktree import LINK, FileChange, Worktree
 from vivace.backends.paced_script import Step
 from vivace.errors import UsageError, VivaceError
 
@@ -264,6 +266,213 @@ def test_a_worker_is_seen_at_work_with_its_caps(tmp_path: Path, monkeypatch: pyt
             assert (seen[-1].state, seen[-1].steps, seen[-1].cost) == ("done", 2, 0.0)
 
     play(run)
+
+
+@pytest.mark.parametrize(("place", "state"), [("_make", "failed"), ("_finish", "failed"), ("_changes", "failed")])
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied", "secret.bin"), ValueError("odd")])
+def test_a_worker_whose_copy_fails_ends_and_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, state: str, error: Exception
+) -> None:
+    """A worker whose end nobody notices holds its place for ever."""
+    (tmp_path / "work").mkdir()
+
+    def fails(self: Worktree) -> None:
+        raise error
+
+    monkeypatch.setattr(Worktree, place, fails)
+
+    async def run() -> None:
+        async with stage(tmp_path, lambda seen: [say("ok")], max_workers=1) as scene:
+            for _ in range(2):  # the place is free again
+                await over(scene, await scene.agent.background("look"))
+            for found in scene.agent.workers():
+                assert found.state == state
+                assert ("Permission denied" if isinstance(error, OSError) else "ValueError: odd") in found.note
+                assert found.note.startswith("its copy is left in") == (place != "_make")
+            assert [event.state for event in scene.of(WorkerChanged)].count("failed") == 2
+            assert scene.agent.crew is not None and scene.agent.desk is not None
+            assert sum("has ended" in text and "failed" in text for text in scene.agent.desk.news) == 2
+            assert scene.agent.crew._clock is not None
+            await asyncio.wait_for(scene.agent.crew._clock, 3)
+
+    play(run)
+
+
+@pytest.mark.parametrize("git_too", [True, False])
+@pytest.mark.parametrize("place", ["copy_files", "look"])
+def test_a_worker_that_is_stopped_while_its_copy_is_made_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, git_too: bool, place: str
+) -> None:
+    if git_too:
+        repository(tmp_path)
+    else:
+        (tmp_path / "work").mkdir()
+        (tmp_path / "work" / "a.txt").write_text("a\n")
+    reached, go_on = threading.Event(), threading.Event()
+    real = getattr(worktree, place)
+
+    def slow(*arguments: object) -> object:
+        reached.set()
+        assert go_on.wait(10)
+        return real(*arguments)
+
+    monkeypatch.setattr(worktree, place, slow)
+
+    async def run() -> None:
+        async with stage(tmp_path, lambda seen: [say("ok")]) as scene:
+            name = await scene.agent.background("look")
+            if git_too and place == "copy_files":
+                go_on.set()
+                return  # git makes the copy by itself
+            while not reached.is_set():
+                await asyncio.sleep(0.005)
+            stopping = asyncio.create_task(scene.agent.stop_worker(name))
+            await asyncio.sleep(0.05)
+            assert not stopping.done()
+            go_on.set()
+            await asyncio.wait_for(stopping, 10)
+            found = scene.agent.workers()[0]
+            assert (found.state, found.note, found.changes) == ("stopped", "stopped by the user", [])
+            assert not list((tmp_path / "state" / "crew").glob("*"))
+            if git_too:
+                assert git(tmp_path / "work", "worktree", "list").count("\n") == 1
+
+    play(run)
+
+
+def accepting(tmp_path: Path, meanwhile: Callable[[Path], None]) -> list[str]:
+    """What became of a result (a.txt, line 2 and 5; b.txt, line 10) when something happens at the checkpoint before."""
+    root = repository(tmp_path)
+    failures: list[str] = []
+
+    def act(seen: Seen) -> list[Step]:
+        if seen.outputs:
+            return [say("Done.")]
+        return [
+            call("shell", command="sed -i '2s/.*/ONE/' a.txt; sed -i '10s/.*/TWO/' b.txt; mkdir n; echo n > n/n.txt")
+        ]
+
+    async def run() -> None:
+        async with stage(tmp_path, act) as scene:
+            await over(scene, await scene.agent.background("go"))
+
+            def told(event: object) -> None:
+                if isinstance(event, CheckpointTaken) and event.label.startswith("accept"):
+                    meanwhile(root)
+
+            scene.on_event = told
+            try:
+                await scene.agent.accept_worker("worker-1")
+            except VivaceError as error:
+                failures.append(error.code)
+                assert not scene.agent.workers()[0].accepted
+            assert not list(root.rglob("*.vivace"))
+
+    play(run)
+    return failures
+
+
+def test_what_an_editor_saves_while_a_result_is_accepted_is_merged_and_not_lost(tmp_path: Path) -> None:
+    def save(root: Path) -> None:
+        (root / "a.txt").write_text((root / "a.txt").read_text().replace("a.txt 8", "saved"))
+
+    assert accepting(tmp_path, save) == []
+    text = (tmp_path / "work" / "a.txt").read_text()
+    assert "saved" in text and "ONE" in text and (tmp_path / "work" / "n" / "n.txt").exists()
+
+
+def test_what_an_editor_saves_on_the_same_lines_meanwhile_is_a_conflict_and_nothing_is_written(tmp_path: Path) -> None:
+    def save(root: Path) -> None:
+        (root / "b.txt").write_text((root / "b.txt").read_text().replace("dirty", "mine"))
+
+    assert accepting(tmp_path, save) == ["conflict"]
+    assert "mine" in (tmp_path / "work" / "b.txt").read_text()
+    assert "ONE" not in (tmp_path / "work" / "a.txt").read_text()
+
+
+@pytest.mark.parametrize("fault", ["saved", "full"])
+def test_a_result_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    """A disk that is full, or a save, when half of the files are replaced."""
+    real = Path.replace
+    count = 0
+
+    def replace(self: Path, target: Path) -> Path:
+        nonlocal count
+        count += self.name.endswith(".vivace")
+        if self.name.endswith(".vivace") and count == 1 and fault == "saved":
+            (tmp_path / "work" / "b.txt").write_text("saved\n")
+        if self.name.endswith(".vivace") and count == 2 and fault == "full":
+            raise OSError(28, "No space left on device", str(self))
+        return real(self, target)
+
+    def begin(root: Path) -> None:
+        monkeypatch.setattr(Path, "replace", replace)
+
+    before = "".join(f"a.txt {n}\n" for n in range(9))
+    found = accepting(tmp_path, begin)
+    assert found == ["changed_meanwhile" if fault == "saved" else "write_failed"] and count >= 2
+    root = tmp_path / "work"
+    assert (root / "a.txt").read_text() == before and not (root / "n").exists()
+    assert (root / "b.txt").read_text() == "saved\n" if fault == "saved" else "TWO" not in (root / "b.txt").read_text()
+
+
+@pytest.mark.parametrize("git_too", [True, False])
+def test_modes_and_links_are_part_of_a_result_and_what_is_not_is_named(tmp_path: Path, git_too: bool) -> None:
+    root = repository(tmp_path) if git_too else tmp_path / "work"
+    root.mkdir(exist_ok=True)
+    (root / ".gitignore").write_text("ignored\nout/\n__pycache__\n")
+    for name in ("a.txt", "b.txt", "kept.txt"):
+        (root / name).write_text("x\n")
+    (root / "a.txt").chmod(0o600)
+    (root / "sub").mkdir()
+    (root / "sub" / "s.txt").write_text("s\n")
+    (root / "old").symlink_to("sub")
+    command = (
+        "chmod +x a.txt; ln -sfn a.txt b.txt; ln -sfn gone old; ln -s sub folder; "
+        "printf '#!/bin/sh\\n' > run.sh; chmod +x run.sh; mkdir -p out/deep __pycache__; echo > out/deep/o; "
+        "echo > __pycache__/p; echo > ignored; mkfifo pipe; echo more >> kept.txt"
+    )
+
+    def act(seen: Seen) -> list[Step]:
+        return [call("shell", command=command)] if not seen.outputs else [say("Done.")]
+
+    async def run() -> None:
+        async with stage(tmp_path, act) as scene:
+            await over(scene, await scene.agent.background("go"))
+            found = scene.agent.workers()[0]
+            assert "it is no file: ignored, out/, pipe" in found.note, found
+            assert "out/" in scene.of(WorkerChanged)[-1].note
+            diff = await scene.agent.preview_worker("worker-1")
+            assert "a.txt: mode 600 before, 711 after" in diff and "run.sh: mode 755" in diff
+            assert "b.txt: a file of 2 bytes before, a link to a.txt after" in diff
+            assert "old: a link to sub before, a link to gone after" in diff
+            paths = await scene.agent.accept_worker("worker-1")
+            assert paths == ("a.txt", "b.txt", "folder", "kept.txt", "old", "run.sh")
+            assert (root / "a.txt").stat().st_mode & 0o777 == 0o711 and (root / "run.sh").stat().st_mode & 0o111
+            assert [str((root / name).readlink()) for name in ("b.txt", "old", "folder")] == ["a.txt", "gone", "sub"]
+            assert await scene.agent.preview_worker("worker-1") == ""
+            await scene.agent.undo()
+            assert (root / "a.txt").stat().st_mode & 0o777 == 0o600 and (root / "b.txt").read_text() == "x\n"
+            assert str((root / "old").readlink()) == "sub" and not (root / "run.sh").exists()
+
+    play(run)
+
+
+def test_a_link_or_a_folder_in_the_place_of_a_file_is_a_conflict(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "folder").symlink_to("other")
+    (tmp_path / "link").symlink_to("other/x")
+    (tmp_path / "dir").mkdir()
+    changes = [
+        FileChange("folder/a", None, b"a\n"),
+        FileChange("link", b"1\n", b"2\n"),
+        FileChange("dir", b"1\n", b"2\n"),
+        FileChange("link", b"other/y", b"other/z", LINK, LINK),
+    ]
+    assert all(merge.conflict for merge in merge_all(tmp_path, changes))
+    fine = merge_all(tmp_path, [FileChange("link", b"other/x", None, 0, LINK)])
+    landing.land(tmp_path, fine)
+    assert not (tmp_path / "link").is_symlink()
 
 
 @pytest.mark.parametrize(

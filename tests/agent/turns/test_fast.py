@@ -86,6 +86,62 @@ def test_other_words_than_yes_or_no_ask_again_with_them(tmp_path: Path, work: Pa
     play(run)
 
 
+@pytest.mark.parametrize("mode", ["fast", "auto", "deep"])
+def test_where_only_reading_is_allowed_an_edit_is_shown_and_nobody_is_asked(
+    tmp_path: Path, work: Path, mode: str
+) -> None:
+    before = (work / "a.py").read_bytes()
+
+    async def run() -> None:
+        weak = mode != "auto"
+        async with stage(
+            tmp_path, lambda seen: [whole(THREE)], mode=mode, weak=weak, approvals="read-only", propose=True
+        ) as scene:
+            ended = await scene.turn("let f return 3 in a.py")
+            assert ended.status == "unchanged" and "only reading is allowed" in ended.reason
+            assert len(scene.of(Proposed)) == 1 and not scene.of(Asked) and not scene.of(Applied)
+            assert len(scene.seen) == 1 and (work / "a.py").read_bytes() == before
+        assert read_kept(tmp_path / "state") == []
+
+    play(run)
+
+
+def test_a_deep_turn_is_told_that_it_may_only_read(tmp_path: Path, work: Path) -> None:
+    def act(seen: Seen) -> list[Step]:
+        return [say("f should return 3.")] if seen.outputs else [call("write", path="new.py", content="x = 1\n")]
+
+    async def run() -> None:
+        async with stage(tmp_path, act, mode="deep", weak=False, approvals="read-only") as scene:
+            ended = await scene.turn("let f return 3 in a.py")
+            assert "Only reading is allowed" in scene.seen[0].instructions
+            assert (ended.status, ended.changed) == ("done", ()) and not (work / "new.py").exists()
+            assert not scene.of(Asked)
+
+    play(run)
+
+
+@pytest.mark.parametrize(("name", "told"), [("acting", True), ("big-7b", True), ("tiny-0.5b", False)])
+def test_the_rules_of_the_project_reach_an_edit_of_models_that_can_bear_them(
+    tmp_path: Path, work: Path, name: str, told: bool
+) -> None:
+    (work / "AGENTS.md").write_text("Numbers are written in words.")
+    (work / "sub").mkdir()
+    (work / "sub" / "CLAUDE.md").write_text("Deeper rules. " * 2000)
+    (work / "sub" / "b.py").write_text("x = 1\n")
+
+    async def run() -> None:
+        async with stage(tmp_path, lambda seen: [whole("x = 2\n")], mode="fast", name=name, candidates=1) as scene:
+            await scene.turn("set x to 2 in sub/b.py")
+            await scene.turn("let f return 3 in a.py")
+            assert scene.agent.desk is not None
+            inner, outer = scene.seen[0].instructions, scene.seen[1].instructions
+            assert ("Deeper rules" in inner) == told == ("Numbers are written in words." in outer)
+            assert "Deeper" not in outer
+            assert scene.agent.desk.context.count(inner) < 1600
+
+    play(run)
+
+
 def test_edits_are_not_kept_when_that_is_switched_off(tmp_path: Path, work: Path) -> None:
     async def run() -> None:
         async with stage(tmp_path, lambda seen: [whole(THREE)], mode="fast", keep_edits=False) as scene:
@@ -248,7 +304,7 @@ def test_a_model_that_gives_code_back_unchanged_is_asked_in_the_free_manner_from
     play(run)
 
 
-@pytest.mark.parametrize(("mode", "rounds"), [("deep", 3), ("auto", 2)])
+@pytest.mark.parametrize(("mode", "rounds"), [("deep", 6), ("auto", 2)])
 def test_the_best_round_stays_and_a_quick_answer_is_not_worked_on_for_nothing(
     tmp_path: Path, work: Path, mode: str, rounds: int
 ) -> None:

@@ -12,12 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vivace.agent.sessions import Compaction, Conversation, Items, Note, ToolCall, ToolResult, User
-from vivace.agent.turns.checks import find_checks, related_tests
+from vivace.agent.tools.clip import estimate
+from vivace.agent.turns.checks import Check, Kind, affordable, find_checks, related_tests, seconds_of
 from vivace.agent.turns.history import CUT_OFF, ENDED, NOT_BEGUN, history, open_calls, unfinished
 from vivace.agent.turns.inbox import Inbox
-from vivace.agent.turns.measured import Measured
-from vivace.agent.turns.prompts import MAX_GUIDE, guides
+from vivace.agent.turns.measured import PATIENCE, Measured
+from vivace.agent.turns.prompts import GUIDE_TOKENS, MAX_GUIDE, edit_rules, guides
 from vivace.agent.turns.waiting import Waiting, WaitingFile
+from vivace.protocol.contracts import ModelCard
 from vivace.protocol.items import FunctionCall, FunctionCallOutput, Message, encode
 
 
@@ -130,6 +132,18 @@ def test_guides_are_those_of_the_folders_on_the_way_and_are_bounded(tmp_path: Pa
     assert guides(tmp_path) == []
 
 
+@given(window=st.integers(0, 40_000), lines=st.integers(0, 3000), wide=st.sampled_from(["x", "word ", "äöü"]))
+def test_rules_for_an_edit_keep_to_their_share_of_the_window(
+    tmp_path_factory: pytest.TempPathFactory, window: int, lines: int, wide: str
+) -> None:
+    root = tmp_path_factory.mktemp("rules")
+    (root / "AGENTS.md").write_text(f"{wide * 7}\n" * lines)
+    text = edit_rules(root, "a/b.py", ModelCard("m-7b", window, "", False), estimate)
+    assert estimate(text) <= min(GUIDE_TOKENS, window // 8)
+    assert bool(text) or not lines or window < 2400
+    assert edit_rules(root, "a/b.py", ModelCard("m-1.5b", window, "", False), estimate) == ""
+
+
 def test_checks_are_found_and_never_made_up(tmp_path: Path) -> None:
     (tmp_path / "pkg").mkdir()
     (tmp_path / "tests").mkdir()
@@ -161,3 +175,48 @@ def test_measured_figures_are_kept_and_a_broken_file_is_started_anew(tmp_path: P
     assert again.fails_with_tools("tiny") and not again.fails_with_tools("other")
     (tmp_path / "measured.json").write_text(json.dumps([1]))
     assert Measured(tmp_path / "measured.json").seconds("mypy") is None
+
+
+def test_a_check_that_took_too_long_once_is_tried_again_another_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_000_000.0
+    monkeypatch.setattr("vivace.agent.turns.measured.time.time", lambda: now)
+    check = Check("tests", "pytest test_a.py", ("pytest",))
+
+    def runs(room: float = 30.0) -> bool:
+        return bool(affordable([check], Measured(tmp_path / "measured.json"), room).checks)
+
+    book = Measured(tmp_path / "measured.json")
+    book.gave_up(check.key, 30.0)
+    assert book.seconds(check.key) is None, "that it was ended says nothing about how long it takes"
+    assert not runs() and runs(60.0)
+    now += PATIENCE + 1
+    assert runs()
+    Measured(tmp_path / "measured.json").took(check.key, 29.0)
+    assert runs() and not runs(25.0)
+    now += PATIENCE + 1
+    assert runs(25.0)
+    book = Measured(tmp_path / "measured.json")
+    book.took(check.key, 3.0)
+    assert book.seconds(check.key) == 3.0
+
+
+@given(
+    kinds=st.lists(st.sampled_from(["lint", "types", "doctest", "tests"]), max_size=8),
+    room=st.floats(0, 60),
+    data=st.data(),
+)
+def test_checks_that_fit_are_never_left_out_and_never_take_longer(
+    tmp_path_factory: pytest.TempPathFactory, kinds: list[Kind], room: float, data: st.DataObject
+) -> None:
+    book = Measured(tmp_path_factory.mktemp("book") / "measured.json")
+    checks = [Check(kind, f"{kind} {n}", ()) for n, kind in enumerate(kinds)]
+    for check in data.draw(st.lists(st.sampled_from(checks), unique=True)) if checks else []:
+        book.took(check.key, data.draw(st.floats(0, 40)))
+    choice = affordable(checks, book, room)
+    assert sorted(one.key for one in [*choice.checks, *choice.left_out]) == sorted(check.key for check in checks)
+    assert choice.seconds == pytest.approx(sum(seconds_of(check, book) for check in choice.checks))
+    assert choice.seconds <= room
+    assert all(choice.seconds + seconds_of(check, book) > room for check in choice.left_out)
+    assert choice.guessed == any(book.seconds(check.key) is None for check in choice.checks)

@@ -278,6 +278,43 @@ def test_a_steer_pre_empts_the_fast_mode_at_the_next_token(tmp_path: Path) -> No
     play(work)
 
 
+def test_a_steer_does_not_wait_for_the_check_of_an_edit_that_is_written(tmp_path: Path) -> None:
+    """The diff is there and tests run behind it: Enter is answered at once, and what was written stays written."""
+    root = tmp_path / "work"
+    root.mkdir()
+    (root / "a.py").write_text("x = 1\n")
+    mark = tmp_path / "pid"
+    (root / "test_a.py").write_text(
+        "import os, time\nfrom pathlib import Path\nimport a\n\n\n"
+        f"def test_x():\n    Path({str(mark)!r}).write_text(str(os.getpgid(0)))\n    time.sleep(60)\n"
+    )
+
+    def act(seen: Seen) -> list[Step]:
+        return [whole("x = 7\ny = 2\n" if "seven" in seen.user else "x = 2\n")]
+
+    async def work() -> None:
+        async with stage(tmp_path, act, mode="auto", weak=False) as scene:
+            scene.agent.say("set x to 2 in a.py")
+            while not mark.exists() or not mark.read_text():
+                await asyncio.sleep(0.01)
+            assert (root / "a.py").read_text() == "x = 2\n" and not scene.of(TurnEnded)
+            group = int(mark.read_text())
+            scene.agent.set_mode("fast")
+            began = time.perf_counter()
+            scene.agent.say("and now set x to seven in a.py", "steer")
+            ended = await scene.until(TurnEnded)
+            assert (ended.status, ended.changed) == ("done", ("a.py",))
+            assert living(group) == []
+            await scene.until(TurnEnded, count=2)
+            assert time.perf_counter() - began < 3.0
+            assert (root / "a.py").read_text() == "x = 7\ny = 2\n"
+            assert states(scene, 2)[-1] == "delivered"
+            assert scene.agent.desk is not None
+            assert not scene.agent.desk.measured.is_late("pytest test_a.py", 30.0)
+
+    play(work)
+
+
 def test_an_empty_message_is_refused_and_unknown_asks_are_named(tmp_path: Path) -> None:
     async def work() -> None:
         async with stage(tmp_path, lambda seen: [say("ok")]) as scene:

@@ -7,9 +7,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-Mode = Literal["ask", "auto", "full"]
-"""``ask``: reading passes, everything else asks. ``auto``: so do edits in the workspace, and commands that the sandbox
-keeps in it. ``full``: everything. What destroys asks in each of them."""
+Mode = Literal["read-only", "ask", "auto", "full"]
+"""``read-only``: reading passes, and what changes or may change something is denied. ``ask``: reading passes, all
+else asks. ``auto``: so do edits in the workspace, and commands that the sandbox keeps in it. ``full``: everything. What
+destroys asks in each of the last three."""
 
 Scope = Literal["once", "session", "prefix", "path"]
 """This once; the same again in this conversation; every command that begins so, from now on in this workspace; every
@@ -59,7 +60,8 @@ class Need(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True):
-    """``allow``, ``ask`` for what is in ``needs``, or ``deny`` by a rule of the user (``needs`` says which)."""
+    """``allow``, ``ask`` for what is in ``needs``, or ``deny`` by a rule of the user or because the conversation only
+    reads (``needs`` says which)."""
 
     verdict: Literal["allow", "ask", "deny"]
     needs: tuple[Need, ...] = ()

@@ -29,6 +29,8 @@ from vivace.agent.approvals.unwrap import unwrap
 from vivace.errors import VivaceError
 
 _SINKS = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/zero")
+_ONLY_READS = "this conversation only reads"
+_INSTEAD = "The user started it with the approvals read-only. Say what is to be changed instead; they can do it."
 
 
 class Approvals:
@@ -55,8 +57,11 @@ class Approvals:
                 self.grant(action, decision, answer.scope)
                 return
         what = "; ".join(f"{need.what}: {need.reason}" for need in decision.needs)
-        word = "forbidden by a rule" if decision.verdict == "deny" else "not approved"
-        raise VivaceError(f"{word} ({what})", hint=answer.note, code="not_approved")
+        if decision.verdict == "ask":
+            raise VivaceError(f"not approved ({what})", hint=answer.note, code="not_approved")
+        by_rule = any(not need.reason.startswith(_ONLY_READS) for need in decision.needs)
+        word, hint = ("forbidden by a rule", "") if by_rule else ("not done", _INSTEAD)
+        raise VivaceError(f"{word} ({what})", hint=hint, code="not_approved")
 
     def decide(self, action: Action) -> Decision:
         """What must be asked before ``action``. Changes nothing."""
@@ -100,8 +105,16 @@ class Approvals:
     def _script(self, action: RunCommand) -> Script:
         return unwrap(parse(action.text))
 
+    @property
+    def _frozen(self) -> bool:
+        """Nothing may change: no rule and no answer of before lets more pass."""
+        return self.mode == "read-only"
+
     def _command_needs(self, action: RunCommand) -> Iterator[Need]:
         script = self._script(action)
+        if self._frozen:
+            yield from self._reading_needs(action, script)
+            return
         if ("text", action.text, action.cwd) not in self._session:
             for reason in script.opaque:
                 yield Need(action.text, reason)
@@ -113,6 +126,24 @@ class Approvals:
             yield from self._redirect_needs(redirect, base)
         if action.network and self.mode != "full" and ("network", action.text) not in self._session:
             yield Need(action.text, "it wants the network")
+
+    def _reading_needs(self, action: RunCommand, script: Script) -> Iterator[Need]:
+        """The same where only what surely reads may run: the rest is denied, and needs nobody's word."""
+        base = self._base(action, script)
+        for reason in script.opaque:
+            yield _denied(action.text, reason)
+        if action.network:
+            yield _denied(action.text, "it wants the network")
+        for command in script.commands:
+            if any(rule.effect == "deny" and _denies(rule, command) for rule in self.book.rules.command):
+                yield from self._simple_needs(command, base, free=False)
+            elif not only_reads(command, base, self.root):
+                yield _denied(str(command), "it is not known that it only reads, and that in the workspace")
+        for redirect in script.redirects:
+            if redirect.writes and not (redirect.target.fixed and redirect.target.text in _SINKS):
+                yield _denied(f"writes to {redirect.target.text}", "")
+            elif not redirect.writes:
+                yield from self._redirect_needs(redirect, base)
 
     def _simple_needs(self, command: Simple, base: Path | None, *, free: bool) -> Iterator[Need]:
         denied = next(
@@ -145,7 +176,7 @@ class Approvals:
             return
         path = self._within(target.text, base) if target.fixed and base is not None else None
         if path is None:
-            if redirect.writes or self.mode == "ask":
+            if redirect.writes or self.mode in ("read-only", "ask"):
                 where = "writes to" if redirect.writes else "reads"
                 yield Need(f"{where} {target.text}", "it is not sure to stay in the workspace", ("once",))
             return
@@ -158,6 +189,9 @@ class Approvals:
         what = f"{'writes' if writes else 'reads'} {action.path}"
         if any(rule.effect == "deny" for rule in rules):
             yield Need(what, "a rule forbids it", scopes=())
+            return
+        if writes and self._frozen:
+            yield _denied(what, "")
             return
         if (access, action.path) in self._session:
             return
@@ -176,6 +210,8 @@ class Approvals:
         rules = [r for r in self.book.rules.tool if r.name in (name, f"{action.server}/*")]
         if any(rule.effect == "deny" for rule in rules):
             yield Need(name, "a rule forbids it", scopes=())
+        elif self._frozen and not action.read_only:
+            yield _denied(name, "the server does not say of it that it only reads")
         elif not rules and self.mode != "full" and ("tool", name) not in self._session:
             reason = "a program of somebody else does it" + (
                 ", which says that it only reads" if action.read_only else ""
@@ -211,6 +247,10 @@ class Approvals:
         if base is None:
             return []
         return [self._within(r.target.text, base) for r in script.redirects if r.writes and r.target.fixed]
+
+
+def _denied(what: str, why: str) -> Need:
+    return Need(what, f"{_ONLY_READS}{', and ' if why else ''}{why}", scopes=())
 
 
 def _key(command: Simple) -> tuple[object, ...] | None:

@@ -53,6 +53,8 @@ class HunkAsk:
 
     region: Definition | None = None
     """None: the whole file is shown."""
+    rules: str = ""
+    """What the project wants of every edit."""
 
     @property
     def form(self) -> Form:
@@ -89,7 +91,7 @@ class HunkAsk:
         return ResponseRequest(
             model=card.name,
             input=self.prompt,
-            instructions=self.form.SYSTEM,
+            instructions=f"{self.form.SYSTEM}\n\n{self.rules}".rstrip(),
             text=TextOptions(format=GrammarFormat(grammar)) if grammar else None,
             prediction=Prediction(self.shown) if card.grammars and card.takes_reference else None,
         )

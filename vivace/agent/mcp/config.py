@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -72,25 +73,47 @@ class ServerConfig(Struct, frozen=True):
         return (self.enabled_tools is None or tool in self.enabled_tools) and tool not in self.disabled_tools
 
 
-def load_servers(
-    workspace: Path, user_folder: Path, environment: Mapping[str, str] = os.environ
-) -> dict[str, ServerConfig]:
+@dataclass
+class Found:
+    """The servers by name, and for people what could not be read: one sentence with the file for each fault."""
+
+    servers: dict[str, ServerConfig] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+
+def load_servers(workspace: Path, user_folder: Path, environment: Mapping[str, str] = os.environ) -> Found:
     """All servers by name; one of the user's own wins over one of the workspace. Missing files are no error.
 
-    Raises :class:`UsageError` (``bad_mcp_config``) with the file and what is wrong in it.
+    What is wrong in a file or with a server is a fault of that file or server alone. The user's own server that is at
+    fault leaves no room for the workspace's of the same name.
     """
-    servers: dict[str, ServerConfig] = {}
+    found = Found()
     for name in PROJECT_FILES:
-        servers |= read_file(workspace / name, environment, trusted=False)
+        _read(workspace / name, environment, found, trusted=False)
     # A folder inside the workspace is the repository's, whoever calls it the user's.
     trusted = not user_folder.resolve().is_relative_to(workspace.resolve())
     for name in USER_FILES:
-        servers |= read_file(user_folder / name, environment, trusted=trusted)
-    return servers
+        _read(user_folder / name, environment, found, trusted=trusted)
+    return found
 
 
-def read_file(file: Path, environment: Mapping[str, str], *, trusted: bool) -> dict[str, ServerConfig]:
+def _read(file: Path, environment: Mapping[str, str], found: Found, *, trusted: bool) -> None:
     """The servers of one file; none when it is not there."""
+    try:
+        table = _table(file)
+    except UsageError as error:
+        found.faults.append(error.message)
+        return
+    for name, entry in table.items():
+        found.servers.pop(name, None)
+        try:
+            found.servers[name] = _server(file, name, entry, environment, trusted)
+        except UsageError as error:
+            found.faults.append(error.message)
+
+
+def _table(file: Path) -> dict[str, Any]:
+    """What a file says of servers. Raises :class:`UsageError` (``bad_mcp_config``) with what is wrong in it."""
     try:
         raw = file.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -99,17 +122,20 @@ def read_file(file: Path, environment: Mapping[str, str], *, trusted: bool) -> d
         raise _bad(file, error.strerror or str(error)) from None
     try:
         whole = msgspec.toml.decode(raw) if file.suffix == ".toml" else msgspec.json.decode(raw)
-    except (msgspec.DecodeError, ValueError) as error:
+    except (ValueError, RecursionError) as error:
         raise _bad(file, str(error)) from None
     table = whole.get("mcpServers", whole.get("mcp_servers", {})) if isinstance(whole, dict) else None
     if not isinstance(table, dict):
         raise _bad(file, "there is no table mcpServers")
-    return {name: _server(file, name, entry, environment, trusted) for name, entry in table.items()}
+    return table
 
 
 def _server(file: Path, name: str, entry: Any, environment: Mapping[str, str], trusted: bool) -> ServerConfig:
+    """Raises :class:`UsageError` (``bad_mcp_config``). One that is switched off is not looked at any closer."""
     if not isinstance(entry, dict):
         raise _bad(file, f"server {name} is no table")
+    if entry.get("enabled") is False or entry.get("disabled") is True:
+        return ServerConfig(name, enabled=False, origin=str(file), trusted=trusted)
     if entry.get("type") == "sse":
         raise _bad(file, f"server {name}: the old SSE transport is not supported; use its streamable HTTP address")
     try:
@@ -125,7 +151,7 @@ def _server(file: Path, name: str, entry: Any, environment: Mapping[str, str], t
     headers = {**config.http_headers, **config.headers}
     if config.bearer_token_env_var:
         token = environment.get(config.bearer_token_env_var, "")
-        if not token and config.active:
+        if not token:
             raise _bad(file, f"server {name}: the environment variable {config.bearer_token_env_var} is not set")
         headers["Authorization"] = f"Bearer {token}"
     return msgspec.structs.replace(config, name=name, headers=headers, origin=str(file), trusted=trusted)

@@ -64,6 +64,7 @@ class Edit(Tool[EditArguments]):
         notes += [f"comment removed: {comment[:100]}" for comment in lost[:5]]
         head = f"{source.name}: {patch.lines_changed} lines changed" + (f" ({'; '.join(notes)})" if notes else "")
         data = {"path": source.name, "diff": patch.diff, "rungs": rungs, "lost_comments": lost}
+        data |= {"before": source.text, "after": patch.text}
         return ToolResult(f"{head}\n{diff_text(context, patch)}", data=data, changed=(source.name,))
 
     def _stale(self, arguments: EditArguments, context: Context, source: SourceFile, why: str) -> VivaceError:

@@ -36,10 +36,14 @@ class Jobs(Tool[JobsArguments]):
         if not arguments.job:
             raise UsageError(f"{arguments.do} needs a job", code="bad_arguments", param="job")
         job = context.processes.job(arguments.job)
-        if arguments.do == "wait":
-            await job.process.wait(arguments.seconds)
-        elif arguments.do == "kill":
-            await job.process.stop(grace=PATIENCE)
+        job.told = True  # by the answer to this
+        try:
+            if arguments.do == "wait":
+                await job.process.wait(arguments.seconds)
+            elif arguments.do == "kill":
+                await job.process.stop(grace=PATIENCE)
+        finally:
+            job.told = not job.process.running
         text = job.process.output.take().rstrip("\n")
         body = head_and_tail(text, context.budget - 60, context.count) if text else "(nothing new)"
         return ToolResult(f"[{job.id}: {job.state}: {_short(job)}]\n{body}", data=_data(job))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,15 @@ class Job:
     id: str
     command: str
     process: Process
+    told: bool = False
+    """The model knows, or is just being told, that it has ended."""
+    note: str = ""
+    """Why it was ended, where somebody did it."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it has run, or ran."""
+        return self.process.seconds or time.perf_counter() - self.process.started
 
     @property
     def state(self) -> str:
@@ -39,9 +49,10 @@ class Job:
 class Processes:
     """Owned by the conversation: a turn or a worker that ends takes no job with it.
 
-    ``on_job_end`` is called when a job ends by itself or is stopped, once each.
+    ``on_job_start`` is called when a job has started, ``on_job_end`` when it ends by itself or is stopped, once each.
     """
 
+    on_job_start: Callable[[Job], None] = lambda job: None
     on_job_end: Callable[[Job], None] = lambda job: None
     jobs: dict[str, Job] = field(default_factory=dict)
     _front: set[Process] = field(default_factory=set)
@@ -84,6 +95,7 @@ class Processes:
         self._count += 1
         job = Job(f"job-{self._count}", command, process)
         self.jobs[job.id] = job
+        self.on_job_start(job)
         watcher = asyncio.create_task(self._watch(job))
         self._watchers.add(watcher)
         watcher.add_done_callback(self._watchers.discard)

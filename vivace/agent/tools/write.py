@@ -53,7 +53,7 @@ class Write(Tool[WriteArguments]):
         create(context, path, text.encode("utf-8"))
         lines = len(split_lines(text))
         note = f"; it does not parse ({fault})" if fault else ""
-        data = {"path": name, "diff": diff_of_new(name, text), "new": True}
+        data = {"path": name, "diff": diff_of_new(name, text), "new": True, "before": "", "after": text}
         return ToolResult(f"{name}: created, {lines} lines{note}", data=data, changed=(name,))
 
     def _replace(self, arguments: WriteArguments, content: str, context: Context, source: SourceFile) -> ToolResult:
@@ -71,6 +71,7 @@ class Write(Tool[WriteArguments]):
         notes = [f"comment removed: {comment[:100]}" for comment in lost[:5]]
         head = f"{source.name}: replaced, {patch.lines_changed} lines changed" + "".join(f"; {note}" for note in notes)
         data = {"path": source.name, "diff": patch.diff, "lost_comments": lost}
+        data |= {"before": source.text, "after": patch.text}
         return ToolResult(f"{head}\n{diff_text(context, patch)}", data=data, changed=(source.name,))
 
 

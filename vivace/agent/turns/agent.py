@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -24,6 +24,7 @@ from vivace.agent.sessions import (
     step_forth,
 )
 from vivace.agent.sessions.entries import Mode as ModeEntry
+from vivace.agent.tools.processes import Job
 from vivace.agent.tools.workers import Workers
 from vivace.agent.turns.compaction import compact
 from vivace.agent.turns.crew import Crew, Worker
@@ -32,11 +33,12 @@ from vivace.agent.turns.events import Event, MessageChanged, Mode, ModeChanged, 
 from vivace.agent.turns.files import Files
 from vivace.agent.turns.history import unfinished
 from vivace.agent.turns.inbox import Inbox, Letter
+from vivace.agent.turns.jobs import JobWatch
 from vivace.agent.turns.loop import Loop
-from vivace.agent.turns.options import AgentOptions, checked_role
+from vivace.agent.turns.options import AgentOptions, Approving, checked_role
 from vivace.agent.turns.prefill import Prefills
 from vivace.agent.turns.turn import Turn
-from vivace.errors import UsageError, VivaceError
+from vivace.errors import UsageError, VivaceError, did_you_mean
 from vivace.protocol.contracts import Service
 
 Listener = Callable[[Event], None]
@@ -74,6 +76,7 @@ class Agent:
         )
         self._loop: Loop | None = None
         self._prefills: Prefills | None = None
+        self._jobs: JobWatch | None = None
 
     @classmethod
     def open(
@@ -129,6 +132,7 @@ class Agent:
             raise
         if self.crew is not None:
             self.desk.set_delegate(self.crew.delegated)
+        self._jobs = JobWatch(self.desk)
         self._prefills = Prefills(self.desk)
         self._loop = Loop(self.inbox, self._next, self._settle)
         if self.inbox.waiting:
@@ -145,6 +149,8 @@ class Agent:
             await self._prefills.close()
         if self.crew is not None:
             await self.crew.close()
+        if self._jobs is not None:
+            self._jobs.close()
         if self.desk is not None:
             await self.desk.close()
             self.desk.files.store.close()
@@ -232,6 +238,19 @@ class Agent:
             raise UsageError("There is at least one candidate.", code="bad_value", param="candidates")
         self._set(candidates=number)
 
+    def set_approvals(self, approvals: Approving) -> None:
+        """What may be done without asking, from the next action on; what was asked before waits for its answer still.
+
+        Raises :class:`UsageError` (``unknown_approvals``).
+        """
+        known = get_args(Approving)
+        if approvals not in known:
+            hint = did_you_mean(approvals, list(known))
+            raise UsageError(f"there are no approvals {approvals!r}", hint=hint, code="unknown_approvals")
+        self._set(approvals=approvals)
+        if self.desk is not None:
+            self.desk.context.approvals.mode = approvals
+
     def set_role(self, role: str, model: str) -> None:
         """Which model is the planner, the builder or the reviewer of deep turns, from the next on; "" is none.
 
@@ -280,14 +299,20 @@ class Agent:
         The old one stays as it is. Messages that wait go along.
         """
         async with self._turns.alone():
-            desk = self._ready
-            fork = self._conversation.fork(at)
-            waiting = self.inbox.give_back()
-            self._conversation.close()
-            self._conversation = fork
+            desk, before, left = self._ready, self._conversation, self.inbox
+            waiting = left.waiting
+            for letter in waiting:
+                letter.state, letter.reason = "failed", "given back"
+                self._message_changed(letter)
+            self._conversation = before.fork(at)
             self._adopt(desk, desk.files.store)
             for letter in waiting:
                 self.inbox.put(letter.text, letter.verb, letter.files)
+            # Only now: a process that ends in between leaves a message in both, and loses none.
+            left.changed = lambda letter: None
+            left.give_back()
+            before.close()
+            fork = self._conversation
         return fork.id
 
     async def compact(self) -> bool:
@@ -315,6 +340,15 @@ class Agent:
     def workers(self) -> list[Worker]:
         """The background workers of this conversation, the oldest first."""
         return self._crew.workers()
+
+    def jobs(self) -> list[Job]:
+        """The background commands of this conversation, the oldest first; those that have ended, too."""
+        return list(self._ready.context.processes.jobs.values())
+
+    async def stop_job(self, job: str) -> None:
+        """End one. Raises :class:`UsageError` (``unknown_job``)."""
+        assert self._jobs is not None
+        await self._jobs.stop(job)
 
     async def stop_worker(self, worker: str) -> None:
         """End one; what it did so far is kept as its result. Raises :class:`UsageError` (``unknown_worker``)."""

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from vivace.agent.repomap.files import project_files
 from vivace.agent.sessions.entries import User
-from vivace.agent.turns.checks import GUESSES, find_checks
+from vivace.agent.turns.checks import Check, Choice, affordable, find_checks, limit_of, seconds_of
 from vivace.agent.turns.desk import Desk
 from vivace.agent.turns.events import Mode
 from vivace.agent.turns.named import named_files, obvious_files
@@ -64,12 +64,9 @@ async def decide(desk: Desk, said: Sequence[User], mode: Mode) -> Decision:
     if asks:
         return Decision("fast", "a question" + (f" about {paths[0]}" if paths else ""), paths, question=True)
     words = f"one edit of {_listed(paths)}" + (" (the only place with that name)" if obvious else "")
-    seconds = await asyncio.to_thread(verification_seconds, desk, paths, known)
-    if seconds is None:
-        return Decision("fast", f"{words}; nothing here could verify it", paths, check=True)
-    if seconds > desk.options.quick:
-        return Decision("fast", f"{words}; verifying would take {seconds:.0f} s", paths)
-    return Decision("fast", f"{words}; verified in about {max(1, round(seconds))} s", paths, check=True)
+    choice = await asyncio.to_thread(checks_for, desk, paths, known)
+    runs = not choice.left_out or bool(choice.checks)
+    return Decision("fast", f"{words}; {verification(desk, choice)}", paths, check=runs)
 
 
 def reason_for_deep(text: str, paths: Sequence[str], *, asks: bool) -> str:
@@ -87,12 +84,31 @@ def reason_for_deep(text: str, paths: Sequence[str], *, asks: bool) -> str:
     return ""
 
 
-def verification_seconds(desk: Desk, paths: Sequence[str], known: Sequence[str]) -> float | None:
-    """What checking a change of these files takes, as measured here; None when there is no check for them."""
-    checks = find_checks(desk.root, paths, known)
-    if not checks:
-        return None
-    return sum(GUESSES[c.kind] if (took := desk.measured.seconds(c.key)) is None else took for c in checks)
+def checks_for(desk: Desk, paths: Sequence[str], known: Sequence[str]) -> Choice:
+    """The checks that will be run behind a change of these files."""
+    return affordable(find_checks(desk.root, paths, known), desk.measured, desk.options.quick)
+
+
+def verification(desk: Desk, choice: Choice) -> str:
+    """What verifying comes to, in words."""
+    if choice.checks:
+        details = ["guessed"] if choice.guessed else []
+        details += [f"without {_names(choice.left_out)}"] if choice.left_out else []
+        told = f" ({', '.join(details)})" if details else ""
+        return f"verified in about {max(1, round(choice.seconds))} s{told}"
+    if not choice.left_out:
+        return "nothing here could verify it"
+    limit = limit_of(desk.options.quick)
+    if all(desk.measured.is_late(check.key, limit) for check in choice.left_out):
+        return f"verifying took more than {limit:g} s when it was tried last"
+    seconds = min(seconds_of(check, desk.measured) for check in choice.left_out)
+    guessed = any(desk.measured.seconds(check.key) is None for check in choice.left_out)
+    return f"verifying would take {seconds:.0f} s{' (guessed)' if guessed else ''}"
+
+
+def _names(checks: Sequence[Check]) -> str:
+    """Short ones: the programs."""
+    return ", ".join(dict.fromkeys(check.key.split(" ", 1)[0] for check in checks))
 
 
 def _about_nothing(text: str) -> bool:

@@ -13,6 +13,7 @@ from typing import Literal
 from msgspec import Struct
 
 from vivace.agent.repomap.files import project_files
+from vivace.agent.turns.measured import Measured
 
 Kind = Literal["lint", "types", "doctest", "tests"]
 MOST_TESTS = 12
@@ -21,6 +22,8 @@ _MAX_BYTES = 200_000
 
 GUESSES: dict[Kind, float] = {"lint": 1.0, "types": 15.0, "doctest": 2.0, "tests": 20.0}
 """Seconds of a check that never ran here."""
+LEAST = 5.0
+"""Seconds that any check is given, however little time there is."""
 
 
 class Check(Struct, frozen=True):
@@ -29,6 +32,46 @@ class Check(Struct, frozen=True):
     kind: Kind
     key: str
     argv: tuple[str, ...]
+
+
+class Choice(Struct, frozen=True):
+    """What is run of the checks that there are. ``left_out`` takes too long, or did when it was tried last."""
+
+    checks: list[Check]
+    left_out: list[Check]
+    seconds: float
+    """Of ``checks`` together."""
+    guessed: bool
+    """Some of that was never measured here."""
+
+
+def affordable(checks: Sequence[Check], measured: Measured, room: float) -> Choice:
+    """As many checks as ``room`` seconds allow, in their order."""
+    chosen: list[Check] = []
+    left_out: list[Check] = []
+    total, guessed = 0.0, False
+    for check in checks:
+        seconds = seconds_of(check, measured)
+        if total + seconds > room or measured.is_late(check.key, limit_of(room)):
+            left_out.append(check)
+            continue
+        chosen.append(check)
+        total += seconds
+        guessed = guessed or measured.seconds(check.key) is None
+    return Choice(chosen, left_out, total, guessed)
+
+
+def seconds_of(check: Check, measured: Measured) -> float:
+    """As measured, else as guessed. What was measured long ago keeps no check out for ever."""
+    known, guess = measured.seconds(check.key), GUESSES[check.kind]
+    if known is None:
+        return guess
+    return min(known, guess) if measured.is_old(check.key) else known
+
+
+def limit_of(room: float) -> float:
+    """Seconds after which one check is ended, where all of them may take ``room``."""
+    return max(LEAST, room)
 
 
 def find_checks(root: Path, paths: Sequence[str], files: Sequence[str] | None = None) -> list[Check]:

@@ -10,14 +10,16 @@ import asyncio
 import contextlib
 import secrets
 import time
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from vivace.agent.tools.base import Assignment
 from vivace.agent.turns.events import Event, Meters, Mode, Noted, TurnEnded, WorkerChanged, WorkerState
+from vivace.agent.turns.landing import land
 from vivace.agent.turns.limits import Limits
 from vivace.agent.turns.threeway import Merge, merge_all, preview
 from vivace.agent.turns.worktree import FileChange, Worktree
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from vivace.agent.turns.agent import Agent
     from vivace.agent.turns.desk import Desk
 
+T = TypeVar("T")
 OVER = ("done", "failed", "stopped")
 SHOWN = 4000
 """Characters of a worker's last words that are kept."""
@@ -145,20 +148,30 @@ class Crew:
     async def accept(self, name: str) -> tuple[str, ...]:
         """Merge the result into the user's files, behind a checkpoint: all of it, or :class:`VivaceError`."""
         worker = self._get(name)
-        merges = await self._merges(name)
-        conflicts = [f"{merge.path} ({merge.conflict})" for merge in merges if merge.conflict]
-        if conflicts:
-            raise VivaceError(
-                f"{name} cannot be merged: {', '.join(conflicts)}",
-                hint=f"Nothing was changed.{f' Its work is in {worker.ref}.' if worker.ref else ''}",
-                code="conflict",
-            )
-        paths = tuple(merge.path for merge in merges)
+        paths = tuple(merge.path for merge in self._clean(worker, await self._merges(name)))
         await self.desk.files.take(f"accept {name}", "turn", touching=paths)
-        await asyncio.to_thread(_write, self.desk.root, merges)
+
+        def work() -> tuple[str, ...]:
+            # Merged anew: a checkpoint of a large workspace takes its time, and somebody may have saved meanwhile.
+            merges = self._clean(worker, merge_all(self.desk.root, worker.changes))
+            land(self.desk.root, merges)
+            return tuple(merge.path for merge in merges)
+
+        paths = await self.desk.files.do(work)
         worker.accepted = True
         self._tell(worker)
         return paths
+
+    def _clean(self, worker: Worker, merges: list[Merge]) -> list[Merge]:
+        """Those without a conflict, or :class:`VivaceError` that names every conflict."""
+        conflicts = [f"{merge.path} ({merge.conflict})" for merge in merges if merge.conflict]
+        if conflicts:
+            raise VivaceError(
+                f"{worker.id} cannot be merged: {', '.join(conflicts)}",
+                hint=f"Nothing was changed.{f' Its work is in {worker.ref}.' if worker.ref else ''}",
+                code="conflict",
+            )
+        return merges
 
     async def close(self) -> None:
         self._closing = True
@@ -182,18 +195,26 @@ class Crew:
         except asyncio.CancelledError:
             worker.state = "stopped"
             worker.note = "ended with the conversation" if self._closing else "stopped by the user"
-        except VivaceError as error:
-            worker.state, worker.note = "failed", str(error)
+        except Exception as error:  # whatever it was: a worker that nobody ends would run for ever
+            worker.state, worker.note = "failed", _reason(error)
         finally:
-            with contextlib.suppress(asyncio.CancelledError):
-                try:
-                    worker.changes = await asyncio.shield(tree.finish())
-                    worker.ref = tree.ref
-                except VivaceError as error:
-                    worker.note = f"{worker.note}; its copy is left in {tree.root} ({error.message})".strip("; ")
-            worker.seconds = time.monotonic() - worker.began
-            self._tell(worker)
-            self.desk.news.append(f"A background worker has ended. {self._words(worker)}")
+            await self._end(worker, tree)
+
+    async def _end(self, worker: Worker, tree: Worktree) -> None:
+        """Keep its work, and tell everybody, whatever goes wrong and whoever is impatient."""
+        notes = [worker.note]
+        try:
+            worker.changes = await _to_its_end(tree.finish())
+            worker.ref = tree.ref
+            if tree.left_out:
+                notes.append(f"not offered, as the project ignores it or it is no file: {_listed(tree.left_out)}")
+        except Exception as error:
+            worker.state = "failed" if worker.state == "done" else worker.state
+            notes.append(f"its copy is left in {tree.root} ({_reason(error)})")
+        worker.note = "; ".join(filter(None, notes))
+        worker.seconds = time.monotonic() - worker.began
+        self._tell(worker)
+        self.desk.news.append(f"A background worker has ended. {self._words(worker)}")
 
     async def _work(self, worker: Worker, root: Path, paths: tuple[str, ...]) -> None:
         from vivace.agent.turns.agent import Agent
@@ -206,7 +227,7 @@ class Crew:
             worker=True,
             roles=roles,
             # Nobody is there to ask; the copy, and where there is one the sandbox, bound what it may do.
-            approvals="full" if self.desk.options.approvals == "full" else "auto",
+            approvals="auto" if self.desk.options.approvals == "ask" else self.desk.options.approvals,
             propose=False,
             limits=self.limits,
             state_dir=root.parent / "state",
@@ -316,15 +337,19 @@ def _listed(paths: list[str]) -> str:
     return ", ".join(paths[:20]) + (f" and {len(paths) - 20} more" if len(paths) > 20 else "")
 
 
-def _write(root: Path, merges: list[Merge]) -> None:
-    """Every file whole, in place of the old one. What fails half-way is undone by the checkpoint before it."""
-    for merge in merges:
-        file = root / merge.path
-        if merge.merged is None:
-            file.unlink(missing_ok=True)
-            continue
-        file.parent.mkdir(parents=True, exist_ok=True)
-        temporary = file.with_name(f".{file.name[:40]}.{secrets.token_hex(4)}.vivace")
-        temporary.write_bytes(merge.merged)
-        temporary.chmod(file.stat().st_mode & 0o777 if file.exists() else merge.mode)
-        temporary.replace(file)
+def _reason(error: Exception) -> str:
+    """For the note of a worker; a defect is told as one."""
+    if isinstance(error, VivaceError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return f"internal error: {type(error).__name__}: {error}"
+
+
+async def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """Its result, also for a task that is cancelled meanwhile, which then ends a little later."""
+    task = asyncio.create_task(work)
+    while not task.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([task])
+    return task.result()

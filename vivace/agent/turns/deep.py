@@ -10,6 +10,7 @@ import asyncio
 import json
 import time
 
+from vivace.agent.languages import language_of
 from vivace.agent.sessions.entries import Items, Note, ToolCall, ToolResult, User
 from vivace.agent.tools.base import ToolResult as Result
 from vivace.agent.tools.watchdog import Notice, Watchdog
@@ -19,6 +20,7 @@ from vivace.agent.turns.compaction import compact, too_full
 from vivace.agent.turns.desk import Chain, Desk, Outcome
 from vivace.agent.turns.events import Said, Thought, ToolBegan, ToolEnded
 from vivace.agent.turns.history import INTERRUPTED, NOT_RUN, history
+from vivace.agent.turns.kept_edits import KeptEdit
 from vivace.agent.turns.limits import Spent
 from vivace.agent.turns.metering import Metered
 from vivace.errors import VivaceError
@@ -45,11 +47,12 @@ class Deep:
         self.spent = spent
         self.watchdog = Watchdog()
         self.model = desk.models.of("deep")
-        self.instructions = prompts.instructions(prompts.DEEP, desk.root)
+        base = f"{prompts.DEEP}\n\n{prompts.READ_ONLY}" if desk.only_reads else prompts.DEEP
+        self.instructions = prompts.instructions(base, desk.root)
         self.changed: dict[str, None] = {}
         self.called = False
 
-    async def run(self, check: str = "", replaces: bool = False) -> Outcome:
+    async def run(self, check: str = "") -> Outcome:
         """To the end. ``check`` is the diff of a quick answer that is to be looked at."""
         desk = self.desk
         card = await desk.card(self.model)
@@ -78,6 +81,7 @@ class Deep:
                 # Behind all outputs: a note between two of them would leave the later calls without.
                 desk.conversation.append_all([Note(nudge) for nudge in nudges])
                 steered = desk.inbox.take_steers()
+                desk.asked = "\n\n".join([desk.asked, *(letter.text.strip() for letter in steered)])
                 if not answer.calls and not steered and notice is None and answer.status == "completed":
                     return self._over("done", "")
         finally:
@@ -173,6 +177,7 @@ class Deep:
             if result.data.get("job"):
                 desk.touched = None
             desk.touch(result.changed)
+            self._keep_edit(result)
             if not result.changed:
                 await desk.touch_by_call()
         finally:
@@ -195,6 +200,26 @@ class Deep:
             hint = " Use rewrite: it makes the change from a description." if notice.level == "escalate" else ""
             nudges.append(notice.text + hint)
         return notice
+
+    def _keep_edit(self, result: Result) -> None:
+        """What one of the tools for editing has written."""
+        data, desk = result.data, self.desk
+        if not result.changed or "before" not in data:
+            return
+        edit = KeptEdit(
+            time=time.time(),
+            workspace=desk.measured.path.parent.name,
+            conversation=desk.conversation.id,
+            model=data.get("model", self.model),
+            path=data["path"],
+            language=language_of(data["path"], data["after"]),
+            instruction=data.get("instruction", desk.asked),
+            before=data["before"],
+            after=data["after"],
+            diff=data["diff"],
+            accepted=True,
+        )
+        desk.own_edits([edit])
 
     def _rules_of(self, path: str) -> list[str]:
         """Rules of the folder of ``path`` that the model has not been told yet."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from vivace.agent.turns.limits import Spent
 from vivace.agent.turns.measured import Measured
 from vivace.agent.turns.metering import Meter, Metered
 from vivace.agent.turns.options import AgentOptions
+from vivace.agent.turns.prompts import edit_rules
 from vivace.agent.turns.rewrite import Rewrite
 from vivace.agent.turns.whereabouts import Whereabouts
 from vivace.agent.workspace import SourceFile, Workspace
@@ -117,7 +118,9 @@ class Desk:
         self.looked: dict[str, None] = {}
         """Files that the model looked at, the latest last."""
         self.edits: list[KeptEdit] = []
-        """What the last fast turn applied."""
+        """What the last turn applied, and stands."""
+        self.asked = ""
+        """What the user wants of the turn in front, in his own words."""
         self.touched: dict[str, None] | None = {}
         """What the turn in front has changed itself; None once a job of it runs, which may change anything."""
         self.guarded: int | None = None
@@ -146,19 +149,27 @@ class Desk:
             tools = [tool for tool in tools if tool.name != "ask"]
         if self.workers is None:
             tools = [tool for tool in tools if tool.name != "delegate"]
-        configs: dict[str, ServerConfig] = {}
-        if self.options.mcp:
-            configs = load_servers(self.root, self.options.mcp_folder or self.root)
-        configs |= {server.name: server for server in self.options.mcp_servers}
-        if configs and not self.options.worker:
+        if configs := self._configs():
             self._servers = Servers(configs)
             tools += await self._servers.start(self.context.approvals, self.consult)
             for name, fault in self._servers.faults.items():
                 self.emit(Noted(text=f"The MCP server {name} cannot be used: {fault}", level="warning"))
         if self.workers is not None:
             tools.append(self.workers)
-        tools.append(Rewrite(lambda: self.in_turn, lambda: self.models.fast))
+        tools.append(Rewrite(lambda: self.in_turn, lambda: self.models.fast, self.rules_of))
         self.toolbox = Toolbox(tools)
+
+    def _configs(self) -> dict[str, ServerConfig]:
+        """The MCP servers that are wanted; what is wrong with one is told, and keeps nothing else from beginning."""
+        if self.options.worker:
+            return {}
+        configs: dict[str, ServerConfig] = {}
+        if self.options.mcp:
+            found = load_servers(self.root, self.options.mcp_folder or self.root)
+            configs = found.servers
+            for fault in found.faults:
+                self.emit(Noted(text=f"MCP: {fault}", level="warning"))
+        return configs | {server.name: server for server in self.options.mcp_servers}
 
     async def close(self) -> None:
         await self.context.processes.close()
@@ -204,6 +215,10 @@ class Desk:
             await self.context.approvals.admit(ReadFile(source.name), self.consult)
         return sources
 
+    def rules_of(self, card: ModelCard, source: SourceFile) -> str:
+        """The project's own rules for an edit of this file by that model."""
+        return edit_rules(self.root, source.name, card, self.context.count)
+
     def moved(self) -> None:
         """The conversation went somewhere else: the model has not seen what it saw."""
         self.chain = None
@@ -213,12 +228,27 @@ class Desk:
         self.guided.clear()
         self.guided_by.clear()
 
-    def disown_edits(self, reason: str) -> None:
-        """What the last fast turn applied does not stand: kept as refused."""
-        for edit in self.edits:
+    @property
+    def only_reads(self) -> bool:
+        """Nothing may be changed: edits are shown, and that is all."""
+        return self.options.approvals == "read-only"
+
+    def own_edits(self, edits: Sequence[KeptEdit]) -> None:
+        """These were applied. What a background worker does in its copy nobody has accepted: it is not kept."""
+        if self.options.worker:
+            return
+        word = "user" if self.options.propose or self.options.approvals == "ask" else "applied"
+        for edit in edits:
+            edit.accepted, edit.reason = True, word
+            self.kept_edits.keep(edit)
+        self.edits += edits
+
+    def disown_edits(self, reason: str, edits: Sequence[KeptEdit] | None = None) -> None:
+        """Of what the last turn applied, all or these ``edits`` do not stand: kept as refused."""
+        for edit in self.edits if edits is None else [edit for edit in self.edits if edit in edits]:
             edit.accepted, edit.reason = False, reason
             self.kept_edits.keep(edit)
-        self.edits = []
+        self.edits = [edit for edit in self.edits if edit.accepted]
 
     def record_usage(self, metered: Metered) -> None:
         """What the turn took since it was recorded last, for the conversation's own books."""

@@ -11,6 +11,7 @@ from vivace.agent.sessions.entries import MessageState
 Mode = Literal["auto", "fast", "deep"]
 Status = Literal["done", "unchanged", "stopped", "limit", "failed"]
 WorkerState = Literal["waiting", "running", "done", "failed", "stopped"]
+JobState = Literal["running", "done", "failed", "stopped"]
 
 
 class Event(Struct, kw_only=True, tag_field="type", tag=True):
@@ -152,6 +153,20 @@ class WorkerChanged(Event):
     most_seconds: float | None = None
     most_cost: float | None = None
     offer: int | None = None
+    note: str = ""
+
+
+class JobChanged(Event):
+    """A background command: when it starts, each second while it runs, when it has ended.
+
+    ``code`` is its exit code, negative for a signal; None while it runs. ``note`` says who ended it, if anybody did.
+    """
+
+    job: str
+    command: str
+    state: JobState
+    seconds: float = 0.0
+    code: int | None = None
     note: str = ""
 
 

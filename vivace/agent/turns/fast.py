@@ -26,6 +26,7 @@ from vivace.agent.turns.asks import SAID_ELSE
 from vivace.agent.turns.desk import Desk, Outcome
 from vivace.agent.turns.events import Applied, Editing, Noted, Proposed, Said, Thought
 from vivace.agent.turns.history import history
+from vivace.agent.turns.inbox import Letter
 from vivace.agent.turns.kept_edits import KeptEdit
 from vivace.agent.turns.limits import Spent
 from vivace.agent.turns.named import named_files
@@ -45,6 +46,7 @@ SEEDS = 1000
 """Seeds of two rounds are so far apart."""
 DIFF_KEPT = 6000
 """Characters of a diff that later turns see."""
+UNANSWERED = "the last process ended before it was answered, and the edit that came next is not about it"
 
 
 class Fast:
@@ -75,6 +77,10 @@ class Fast:
         """Verify what was applied, once it is shown, where the race has not."""
         self.applied: list[tuple[SourceFile, SourceFile]] = []
         """Each file before and after."""
+        self.kept: list[KeptEdit] = []
+        """The same, as it is kept."""
+        self.declined = False
+        """There is an edit, and it may not be applied: the user refused it, or only reading is allowed."""
         self.report: Report | None = None
         self.race: Race | None = None
         self.card: ModelCard | None = None
@@ -84,6 +90,7 @@ class Fast:
         desk = self.desk
         self.instruction = "\n\n".join(user.text.strip() for user in said)
         self.paths = list(paths)
+        self._add([letter for letter in desk.inbox.sent if not letter.adopted])
         if not (self.paths or question):  # before a model is loaded for nothing
             raise UsageError(
                 "no file was named, and none is obvious from the message",
@@ -98,23 +105,27 @@ class Fast:
                 work = self._answer(service, card) if question else self._edit(service, card)
                 outcome = await preemptible(desk, work)
                 if outcome is not None and self.check_behind and self.applied and self.report is None:
-                    await self._check()
+                    if await preemptible(desk, self._check()) is None:
+                        self._note("Not checked: you go on.")
+                    return outcome
                 if outcome is not None and not (outcome.status == "unchanged" and desk.inbox.steered):
                     return outcome
-                self._steered()
+                self._add(desk.inbox.take_steers())
         finally:
             desk.record_usage(service)
 
-    def _steered(self) -> None:
-        letters = self.desk.inbox.take_steers()
-        self.instruction = "\n\n".join([self.instruction, *(letter.text.strip() for letter in letters)])
+    def _add(self, letters: Sequence[Letter]) -> None:
+        """What the user said besides, in this turn."""
         for letter in letters:
+            if (text := letter.text.strip()) not in self.instruction:
+                self.instruction = f"{self.instruction}\n\n{text}"
             self.paths += [path for path in letter.files if path not in self.paths]
             self.paths += [path for path in named_files(self.desk.root, letter.text) if path not in self.paths]
 
     async def _edit(self, service: Any, card: ModelCard) -> Outcome | None:
         """One edit turn; None when the user said something else instead of yes or no."""
         desk = self.desk
+        desk.inbox.leave_out(self.instruction, UNANSWERED)
         sources = await desk.read(self.paths)
         names = [source.name for source in sources]
         team = await self._team(card)
@@ -125,7 +136,15 @@ class Fast:
         seed = desk.options.seed + self.round * SEEDS
         again = self.round > 0
         request = EditRequest(
-            names, instruction, card.name, seed, candidates=count, root=desk.root, greedy=not again, free=self.free
+            names,
+            instruction,
+            card.name,
+            seed,
+            candidates=count,
+            root=desk.root,
+            greedy=not again,
+            free=self.free,
+            rules=desk.rules_of,
         )
         asked = self.instruction
         race_of = racing(self._ground, names, asked, count, self.verify, judge, self._note, seed)
@@ -173,20 +192,25 @@ class Fast:
         self.diff = "".join(patch.diff for patch in patches)
         kept = self._kept(patches, result)
         reply = await self._propose(patches)
+        if reply == "read-only":
+            self.doubts, self.declined = "", True
+            self._record(
+                f"Proposed, and not applied, since only reading is allowed:\n```diff\n{self.diff[:DIFF_KEPT]}```"
+            )
+            return Outcome("unchanged", "only reading is allowed here: the edit is shown and was not applied")
         if reply == SAID_ELSE:
             return None
         if reply != "apply":
             for one in kept:
                 one.accepted, one.reason = False, "user"
                 desk.kept_edits.keep(one)
-            self.doubts = ""
+            self.doubts, self.declined = "", True
             self._record(f"Proposed, and refused by the user:\n```diff\n{self.diff[:DIFF_KEPT]}```")
             note = "" if reply in ("no", "") else f": {reply}"
             return Outcome("unchanged", f"the proposal was refused{note}")
         await self._apply(result)
-        for one in kept:
-            desk.kept_edits.keep(one)
-        desk.edits = kept
+        self.kept = kept
+        desk.own_edits(kept)
         self._record(f"Done:\n```diff\n{self.diff[:DIFF_KEPT]}```")
         details: dict[str, object] = {
             "lines_changed": result.lines_changed,
@@ -197,7 +221,7 @@ class Fast:
         return Outcome("done", "", [patch.source.name for patch in patches], details)
 
     async def _propose(self, patches: list[Patch]) -> str:
-        """Show it; ``apply``, or what the user said instead."""
+        """Show it; ``apply``, ``read-only``, or what the user said instead."""
         desk = self.desk
         blocks = [block for patch in patches for block in patch.blocks]
         desk.emit(
@@ -210,6 +234,8 @@ class Fast:
                 replaces=self.replaces,
             )
         )
+        if desk.only_reads:
+            return "read-only"
         ask = desk.options.propose or desk.options.approvals == "ask"
         for patch in patches:
             action = WriteFile(patch.source.name)
@@ -228,15 +254,16 @@ class Fast:
         self.desk.touch(names)
         self.desk.emit(Applied(paths=tuple(names), checkpoint=taken.id))
 
-    async def _check(self) -> None:
-        """What was applied, in a copy: the user may go on meanwhile."""
+    async def _check(self) -> bool:
+        """What was applied, in a copy: the user may go on meanwhile, which ends it."""
         contents = {after.name: after.raw for _, after in self.applied}
         async with racing(self._ground, list(contents), self.instruction, 1, True) as race:
             if race.verifier is None:
-                return
+                return True
             self.report = await race.verifier.verify(contents)
         self.doubts = self.doubts if self.report.holds else self.report.failure
         self.desk.emit(Noted(text=self.report.words, level="info" if self.report.holds else "warning"))
+        return True
 
     @property
     def _ground(self) -> Ground:
@@ -310,7 +337,6 @@ class Fast:
                 after=patch.text,
                 diff=patch.diff,
                 accepted=True,
-                reason="user" if desk.options.propose or desk.options.approvals == "ask" else "applied",
             )
             for patch in patches
         ]

@@ -28,6 +28,8 @@ class Letter:
         self.state: MessageState = "queued"
         self.reason = ""
         self.entry = ""
+        self.adopted = False
+        """A process that is gone had taken it; the turn that it was taken into is over."""
 
 
 class Inbox:
@@ -82,7 +84,7 @@ class Inbox:
         for entry in entries:
             if isinstance(entry.data, User):
                 letter = self._letter(entry.data.text, "queue", entry.data.files)
-                letter.entry, letter.state = entry.id, "sent"
+                letter.entry, letter.state, letter.adopted = entry.id, "sent", True
                 self._sent.append(letter)
 
     @property
@@ -101,6 +103,13 @@ class Inbox:
         for letter in self._sent:
             self._become(letter, "failed", reason)
         self._sent.clear()
+
+    def leave_out(self, text: str, reason: str) -> None:
+        """The next request holds no more of the conversation than ``text``: it delivers nothing else."""
+        out = [letter for letter in self._sent if letter.text.strip() not in text]
+        self._sent = [letter for letter in self._sent if letter not in out]
+        for letter in out:
+            self._become(letter, "failed", reason)
 
     def give_back(self) -> list[Letter]:
         """Everything that nobody took, for the user to edit; it is waiting no more."""

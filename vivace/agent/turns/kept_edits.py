@@ -4,10 +4,13 @@
 
 - ``version`` 1, ``time`` (seconds since 1970), ``workspace`` (a digest of its path), ``conversation``
 - ``model``, ``path``, ``language``
-- ``instruction``: what the user asked for
+- ``instruction``: what the user asked for; of the ``rewrite`` tool what the model asked for
 - ``before`` and ``after``: the file as it was, and as it was proposed
 - ``diff``: the minimal unified diff
 - ``accepted``: whether it stands; ``reason``: why not, or by whom (``applied``, ``user``, ``undone``, ``replaced``)
+
+An edit that was accepted and does not stand in the end has a second line that says so, which counts. Kept are those of
+the fast mode and of the tools ``edit``, ``write`` and ``rewrite``; ``before`` is empty for a new file.
 
 A file that grows beyond :data:`MAX_BYTES` takes no more. ``keep_edits=False`` writes nothing.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from pathlib import Path
 
 import msgspec
@@ -10,6 +11,9 @@ from msgspec import Struct, field
 
 from vivace.agent.checkpoints.place import folder_for
 from vivace.atomic import write_atomic
+
+PATIENCE = 24 * 3600.0
+"""Seconds after which a check that took too long is tried again: it may have become faster."""
 
 
 class Tally(Struct):
@@ -19,8 +23,23 @@ class Tally(Struct):
     bad: int = 0
 
 
+class Late(Struct):
+    """A check did not end within ``limit`` seconds; ``at`` is the time of that, in seconds since 1970."""
+
+    limit: float
+    at: float
+
+
+class Took(Struct):
+    """Seconds of a check that ended by itself, smoothed; ``at`` is the time of the last run."""
+
+    seconds: float
+    at: float
+
+
 class _Book(Struct):
-    seconds: dict[str, float] = field(default_factory=dict)
+    took: dict[str, Took] = field(default_factory=dict)
+    late: dict[str, Late] = field(default_factory=dict)
     tools: dict[str, Tally] = field(default_factory=dict)
 
 
@@ -39,13 +58,32 @@ class Measured:
         return cls(folder_for(workspace, state_dir / "measured") / "measured.json")
 
     def seconds(self, check: str) -> float | None:
-        """How long the check takes; None where it never ran."""
-        return self._book.seconds.get(check)
+        """How long the check takes; None where it never came to an end."""
+        took = self._book.took.get(check)
+        return took.seconds if took is not None else None
+
+    def is_old(self, check: str) -> bool:
+        """What was measured may not be true any more."""
+        took = self._book.took.get(check)
+        return took is not None and time.time() - took.at >= PATIENCE
 
     def took(self, check: str, seconds: float) -> None:
-        before = self._book.seconds.get(check)
-        self._book.seconds[check] = round(seconds if before is None else 0.5 * before + 0.5 * seconds, 3)
+        """It ended by itself."""
+        before = self.seconds(check)
+        smooth = seconds if before is None or self.is_old(check) else 0.5 * before + 0.5 * seconds
+        self._book.took[check] = Took(round(smooth, 3), time.time())
+        self._book.late.pop(check, None)
         self._save()
+
+    def gave_up(self, check: str, limit: float) -> None:
+        """It did not end within ``limit`` seconds, which says nothing about how long it would have taken."""
+        self._book.late[check] = Late(limit, time.time())
+        self._save()
+
+    def is_late(self, check: str, limit: float) -> bool:
+        """It did not end within as much time as that, and not so long ago that it would be worth another try."""
+        late = self._book.late.get(check)
+        return late is not None and limit <= late.limit and time.time() - late.at < PATIENCE
 
     def tool_use(self, model: str, *, well: bool) -> None:
         """A deep turn of this model made real calls, or did not manage to."""

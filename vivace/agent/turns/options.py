@@ -15,7 +15,7 @@ from vivace.errors import UsageError, did_you_mean
 
 ROLES = ("planner", "builder", "reviewer")
 """The planner says the steps, the builder does them in place of the deep model, the reviewer looks at the result."""
-Approving = Literal["ask", "auto", "full"]
+Approving = Literal["read-only", "ask", "auto", "full"]
 
 
 def roles_of(given: Sequence[str]) -> dict[str, str]:
@@ -53,8 +53,8 @@ class AgentOptions(Struct, frozen=True, kw_only=True):
     race_models: tuple[str, ...] = ()
     """Further models whose answers race with those of the fast one."""
     approvals: Approving = "auto"
-    """``ask``: edits and commands wait for a word. ``auto``: edits in the workspace and sandboxed commands pass.
-    ``full``: everything but what destroys."""
+    """``read-only``: nothing is changed, edits are only shown. ``ask``: edits and commands wait for a word. ``auto``:
+    edits in the workspace and sandboxed commands pass. ``full``: everything but what destroys."""
     propose: bool = False
     """A fast edit is shown and waits for the user's yes, whatever ``approvals`` says."""
     sandbox: bool = True

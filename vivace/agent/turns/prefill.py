@@ -78,7 +78,7 @@ class Prefills:
         if is_secret(source.name) or self.done.get((model, source.name)) == source.sha256:
             return
         card = await self.desk.card(model)
-        ask = question(card, source, "")
+        ask = question(card, source, "", rules=self.desk.rules_of(card, source))
         base = ask.request(card) if isinstance(ask, HunkAsk) else ask.request(card.name)
         if await self.desk.service.input_tokens(base) * 2 > card.context_window:
             return

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from vivace.agent.tools.clip import Count
+from vivace.model_size import SMALL, billions
+from vivace.protocol.contracts import ModelCard
+
 GUIDES = ("AGENTS.md", "CLAUDE.md")
 """Files with the project's own rules; of one folder the first that is there counts."""
 MAX_GUIDE = 12_000
 """Characters of all guides together that are shown; the nearest folders count first."""
+
+GUIDE_TOKENS = 1500
+"""Of them in a request for an edit, and at most an eighth of the window."""
 
 DEEP = """\
 You work in the folder of a project, through tools, until the user's task is done.
@@ -17,6 +24,10 @@ You work in the folder of a project, through tools, until the user's task is don
 - After a change run the check that shows it works, when there is one.
 - When a call fails, read why and do something else.
 - Finish with a few sentences: what you changed, what you checked, what is left. Say only what really happened."""
+
+READ_ONLY = """\
+Only reading is allowed here: edits, and commands that may change something, are refused. Do not try them. Look, and
+then say in words what you found and what is to be changed, where and how."""
 
 TALK = """\
 You answer a programmer's question about a project. Be short and concrete. Do not write whole files."""
@@ -47,18 +58,35 @@ what shows whether it works. If it is right, say so in a sentence and change not
 
 def instructions(base: str, root: Path, folders: Iterable[str] = ()) -> str:
     """``base`` with the rules of the project: those at the top, and those of the ``folders`` that are worked in."""
-    found = guides(root, folders)
-    return "\n\n".join([base, *(f"Rules of the project ({name}):\n{text}" for name, text in found)])
+    return "\n\n".join([base, *_told(guides(root, folders))])
 
 
-def guides(root: Path, folders: Iterable[str] = ()) -> list[tuple[str, str]]:
+def edit_rules(root: Path, path: str, card: ModelCard, count: Count) -> str:
+    """The rules of the project for an edit of the file ``path``; empty for none.
+
+    A model under 3B is told none: what is put before its file is what it loses the instruction over.
+    """
+    size = billions(card.name)
+    if size is not None and size < SMALL:
+        return ""
+    room = min(GUIDE_TOKENS, card.context_window // 8)
+    most = room * 4
+    while most > 100:
+        text = "\n\n".join(_told(guides(root, [path.rpartition("/")[0]], most)))
+        if (tokens := count(text)) <= room:
+            return text
+        most = min(most - 100, most * room // tokens)
+    return ""
+
+
+def guides(root: Path, folders: Iterable[str] = (), most: int = MAX_GUIDE) -> list[tuple[str, str]]:
     """Name and text of each guide, the outermost first. What does not fit is cut at the end, and that is said."""
     wanted = [""]
     for folder in sorted(set(folders)):
         parts = [part for part in folder.split("/") if part not in ("", ".", "..")]
         wanted += ["/".join(parts[: n + 1]) for n in range(len(parts))]
     found = []
-    room = MAX_GUIDE
+    room = most
     for folder in reversed(list(dict.fromkeys(wanted))):
         for guide in GUIDES:
             name = f"{folder}/{guide}" if folder else guide
@@ -70,6 +98,10 @@ def guides(root: Path, folders: Iterable[str] = ()) -> list[tuple[str, str]]:
             if text:
                 break
     return found[::-1]
+
+
+def _told(found: Sequence[tuple[str, str]]) -> list[str]:
+    return [f"Rules of the project ({name}):\n{text}" for name, text in found]
 
 
 def _text(root: Path, name: str) -> str:

@@ -68,7 +68,7 @@ class Repair:
                 return outcome
             if over := self.spent.exceeded():
                 return Outcome("limit", f"{over} is used up", outcome.changed, outcome.details)
-            if outcome.status == "unchanged" and outcome.reason.startswith("the proposal was refused"):
+            if fast.declined:
                 return outcome
             self.desk.emit(Noted(text=f"Round {number + 1} of {rounds}: {fast.doubts or outcome.reason}"))
             extra = self.extra
@@ -102,7 +102,7 @@ class Repair:
         desk = self.desk
         await desk.files.take("take back an edit that failed its checks", "call")
         write_all([(after, before.raw) for before, after in fast.applied])
-        desk.disown_edits("replaced")
+        desk.disown_edits("replaced", fast.kept)
 
     async def _put_back(self, fast: Fast, outcome: Outcome) -> None:
         """The answer of an earlier round, which is better than those that followed."""
@@ -114,6 +114,7 @@ class Repair:
         taken = await desk.files.take(f"put back an edit of {', '.join(names)}", "call", touching=names)
         write_all([(before, after.raw) for before, after in fast.applied])
         desk.touch(names)
+        desk.own_edits(fast.kept)
         desk.emit(Applied(paths=tuple(names), checkpoint=taken.id))
 
 

@@ -9,12 +9,13 @@ from msgspec import Meta, Struct
 
 from vivace.agent.approvals.actions import Action, WriteFile
 from vivace.agent.edit import apply, edit
-from vivace.agent.result import EditRequest
+from vivace.agent.result import EditRequest, no_rules
 from vivace.agent.tools.base import Context, Tool, ToolResult
 from vivace.agent.tools.files import diff_text, remember, source_of
 from vivace.agent.tools.paths import existing, shown
+from vivace.agent.workspace import SourceFile
 from vivace.errors import VivaceError
-from vivace.protocol.contracts import Service
+from vivace.protocol.contracts import ModelCard, Service
 
 
 class RewriteArguments(Struct, forbid_unknown_fields=True):
@@ -30,9 +31,15 @@ class Rewrite(Tool[RewriteArguments]):
     arguments = RewriteArguments
     changes = True
 
-    def __init__(self, service: Callable[[], Service], model: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        service: Callable[[], Service],
+        model: Callable[[], str],
+        rules: Callable[[ModelCard, SourceFile], str] = no_rules,
+    ) -> None:
         self.service = service
         self.model = model
+        self.rules = rules
 
     def action(self, arguments: RewriteArguments, context: Context) -> Action:
         return WriteFile(shown(context.root, existing(context.root, arguments.path)))
@@ -40,7 +47,12 @@ class Rewrite(Tool[RewriteArguments]):
     async def run(self, arguments: RewriteArguments, context: Context) -> ToolResult:
         source = source_of(context, existing(context.root, arguments.path).as_posix())
         request = EditRequest(
-            [source.name], arguments.instruction, self.model(), root=context.root, dialect="whole-file"
+            [source.name],
+            arguments.instruction,
+            self.model(),
+            root=context.root,
+            dialect="whole-file",
+            rules=self.rules,
         )
         result = await edit(self.service(), request, [source], lambda event: None)
         outcome = result.files[0]
@@ -49,5 +61,6 @@ class Rewrite(Tool[RewriteArguments]):
         apply(result)
         remember(context, source.name, outcome.patch.data)
         text = f"{source.name}: {outcome.patch.lines_changed} lines changed\n{diff_text(context, outcome.patch)}"
-        data = {"path": source.name, "diff": outcome.patch.diff}
+        data = {"path": source.name, "diff": outcome.patch.diff, "before": source.text, "after": outcome.patch.text}
+        data |= {"model": result.card.name, "instruction": arguments.instruction}
         return ToolResult(text, data=data, changed=(source.name,))

@@ -10,23 +10,35 @@ from msgspec import Struct
 
 from vivace.agent.applier import unified
 from vivace.agent.linediff import diff
-from vivace.agent.turns.worktree import FileChange
+from vivace.agent.turns.worktree import LINK, NOTHING, FileChange, Found, look
 
 
 class Merge(Struct, frozen=True):
-    """What accepting would do to one file. ``now`` and ``merged`` are None where there is no file."""
+    """What accepting would do to one path. ``now`` and ``merged`` are None where nothing stands; a link's bytes are its
+    target, and its mode is :data:`vivace.agent.turns.worktree.LINK`."""
 
     path: str
     now: bytes | None
     merged: bytes | None
     mode: int
     conflict: str = ""
+    mode_now: int = 0
+
+    @property
+    def before(self) -> Found:
+        """What stands there now."""
+        return Found(self.now, self.mode_now)
+
+    @property
+    def after(self) -> Found:
+        """What will."""
+        return NOTHING if self.merged is None else Found(self.merged, self.mode)
 
 
 def merge_all(root: Path, changes: Sequence[FileChange]) -> list[Merge]:
     """One entry per change that is not there already."""
     found = [_merge(root, change) for change in changes]
-    return [merge for merge in found if merge.conflict or merge.now != merge.merged]
+    return [merge for merge in found if merge.conflict or merge.before != merge.after]
 
 
 def preview(merges: Sequence[Merge]) -> str:
@@ -36,21 +48,46 @@ def preview(merges: Sequence[Merge]) -> str:
 
 
 def _merge(root: Path, change: FileChange) -> Merge:
+    def conflict(reason: str) -> Merge:
+        return Merge(change.path, now.data, now.data, now.mode, reason, now.mode)
+
+    now = NOTHING
     file = root / change.path
-    link = file.is_symlink()
-    now = file.read_bytes() if file.is_file() and not link else None
-    if link or (now is None and file.exists()):
-        return Merge(change.path, now, now, change.mode, "it is no regular file now")
-    if now == change.before or now == change.after:
-        return Merge(change.path, now, change.after, change.mode)
-    if now is None:
-        return Merge(change.path, now, now, change.mode, "it was removed meanwhile")
-    if change.after is None:
-        return Merge(change.path, now, now, change.mode, "the worker removed it, and it was changed meanwhile")
-    merged = _lines(now, change.before or b"", change.after)
+    if any(folder.is_symlink() for folder in file.parents if folder != root and folder.is_relative_to(root)):
+        return conflict("its folder is a link now")
+    try:
+        now = look(file)
+    except OSError as error:
+        return conflict(f"it cannot be read now ({error.strerror})")
+    before = Found(change.before, change.mode_before) if change.before is not None else NOTHING
+    after = Found(change.after, change.mode) if change.after is not None else NOTHING
+    if now.odd:
+        return conflict("it is no regular file now")
+    mode = _mode(now, before, after)
+    if now.same(before) or now.same(after):
+        return Merge(change.path, now.data, after.data, mode, mode_now=now.mode)
+    if now.data is None:
+        return conflict("it was removed meanwhile")
+    if after.data is None:
+        return conflict("the worker removed it, and it was changed meanwhile")
+    if now.link or before.link or after.link:
+        return conflict("it is a link on one side, and the other changed it, too")
+    merged = _lines(now.data, before.data or b"", after.data)
     if merged is None:
-        return Merge(change.path, now, now, change.mode, "both sides changed the same lines")
-    return Merge(change.path, now, merged, change.mode)
+        return conflict("both sides changed the same lines")
+    return Merge(change.path, now.data, merged, mode, mode_now=now.mode)
+
+
+def _mode(now: Found, before: Found, after: Found) -> int:
+    """The permissions that the worker changed, the others as they are: a copy by git knows only whether it can run."""
+    if after.data is None or after.link:
+        return after.mode
+    if now.data is None or now.link:
+        return after.mode
+    if before.data is None or before.link:
+        return now.mode
+    changed = before.mode ^ after.mode
+    return (now.mode & ~changed) | (after.mode & changed)
 
 
 def _lines(now: bytes, before: bytes, after: bytes) -> bytes | None:
@@ -80,9 +117,26 @@ def _changes(base: list[str], new: list[str]) -> dict[tuple[int, int], list[str]
 
 
 def _diff(merge: Merge) -> str:
+    if merge.before.link or merge.after.link:
+        return f"{merge.path}: {_said(merge.before)} before, {_said(merge.after)} after\n"
+    mode = ""
+    if merge.now is not None and merge.merged is not None and merge.mode != merge.mode_now:
+        mode = f"{merge.path}: mode {merge.mode_now:o} before, {merge.mode:o} after\n"
+    elif merge.now is None and merge.mode & 0o111:
+        mode = f"{merge.path}: mode {merge.mode:o}\n"
+    if merge.now == merge.merged:
+        return mode
     sides = [data if data is not None else b"" for data in (merge.now, merge.merged)]
     try:
         old, new = ([f"{line}\n" for line in side.decode("utf-8").splitlines()] for side in sides)
     except UnicodeDecodeError:
-        return f"{merge.path}: binary, {len(sides[0])} bytes before, {len(sides[1])} after\n"
-    return unified(merge.path, old, new, diff(old, new))
+        return f"{mode}{merge.path}: binary, {len(sides[0])} bytes before, {len(sides[1])} after\n"
+    return mode + unified(merge.path, old, new, diff(old, new))
+
+
+def _said(found: Found) -> str:
+    if found.data is None:
+        return "nothing"
+    if found.mode == LINK:
+        return f"a link to {found.data.decode('utf-8', 'backslashreplace')}"
+    return f"a file of {len(found.data):,} bytes"

@@ -20,6 +20,7 @@ from vivace.agent.turns.inbox import Letter
 from vivace.agent.turns.limits import Spent
 from vivace.agent.turns.repair import Repair, is_weak
 from vivace.agent.turns.roles import Roles
+from vivace.agent.workspace import SourceFile
 from vivace.errors import VivaceError
 
 log = logging.getLogger(__name__)
@@ -89,6 +90,7 @@ class Turn:
             if not letters:  # given back meanwhile
                 return None
             said, mode = [User(letter.text, "sent", letter.files) for letter in letters], self.mode
+        desk.asked = "\n\n".join(user.text.strip() for user in said)
         spent = Spent(desk.options.limits)
         decision = await decide(desk, said, mode)
         model = desk.models.of(decision.mode)
@@ -134,6 +136,8 @@ class Turn:
         doubts = fast.doubts
         if not decision.check or outcome.status not in ("done", "failed", "unchanged") or not doubts:
             return outcome
+        if outcome.status == "done" and desk.inbox.steered:  # what the user says now comes first
+            return outcome
         desk.emit(Noted(text=f"Looking deeper: {doubts}."))
         weak = is_weak(desk, await desk.card(desk.models.of("deep")))
         begun = False
@@ -145,9 +149,18 @@ class Turn:
                 return await Repair(desk, spent, extra).go_on(outcome, fast)
             if weak:
                 return await Repair(desk, spent, extra).run(said, fast.paths)
-            return await Deep(desk, spent).run(check=fast.diff if first else "", replaces=True)
+            return await Deep(desk, spent).run(check=fast.diff if first else "")
 
-        return await roles.run(mend, plan=False)
+        try:
+            return await roles.run(mend, plan=False)
+        finally:
+            self._disown_replaced(fast)
+
+    def _disown_replaced(self, fast: Fast) -> None:
+        """Of what the quick answer wrote, the files that are not so any more."""
+        wrote = {after.name: after for _, after in fast.applied}
+        lost = [edit for edit in fast.kept if not _stands(wrote[edit.path])]
+        self.desk.disown_edits("replaced", lost)
 
     async def _question(self, decision: Decision, said: list[User], spent: Spent) -> Outcome:
         """Words for words: from the files that are named, or that hold what is named."""
@@ -222,3 +235,10 @@ class Turn:
             self.desk.conversation.append(Note(f"{ENDED}: {outcome.reason}"))
         if inbox.sent:
             inbox.failed(outcome.reason or "no answer was made")
+
+
+def _stands(file: SourceFile) -> bool:
+    try:
+        return file.path.read_bytes() == file.raw
+    except OSError:
+        return False

@@ -24,7 +24,7 @@ from vivace.agent.sandbox.policy import policy_for
 from vivace.agent.tools.base import Context
 from vivace.agent.tools.clip import head_and_tail
 from vivace.agent.tools.output import Output
-from vivace.agent.turns.checks import GUESSES, Check, find_checks, program
+from vivace.agent.turns.checks import Check, affordable, find_checks, limit_of, program
 from vivace.agent.turns.measured import Measured
 from vivace.agent.turns.probe import SECONDS as PROBE_SECONDS
 from vivace.agent.turns.probe import Finding, Probe
@@ -125,28 +125,14 @@ class Verifier:
         self._one = asyncio.Lock()
 
     @property
-    def seconds(self) -> float:
-        """What all checks take: as measured, else as guessed."""
-        return sum(self.seconds_of(check) for check in self.checks)
-
-    @property
     def affordable(self) -> list[Check]:
         """As many checks as the time allows, cheap ones first."""
-        room, found = self.quick, []
-        for check in self.checks:
-            room -= self.seconds_of(check)
-            if room >= 0:
-                found.append(check)
-        return found
+        return affordable(self.checks, self.measured, self.quick).checks
 
     @property
     def able(self) -> bool:
         """Whether anything can be checked at all."""
         return bool(self.affordable or self.probes)
-
-    def seconds_of(self, check: Check) -> float:
-        known = self.measured.seconds(check.key)
-        return GUESSES[check.kind] if known is None else known
 
     async def verify(self, contents: Mapping[str, bytes]) -> Report:
         """Check the files with these contents; those that are not named are as they were.
@@ -290,14 +276,14 @@ class Verifier:
         argv = context.sandbox.wrap(
             ["env", f"PYTHONPATH={path}", "PYTHONDONTWRITEBYTECODE=1", *check.argv], policy, root
         )
-        limit = max(5.0, self.quick)
+        limit = limit_of(self.quick)
         process = await context.processes.run(argv, root, limit, Output(lambda text: None))
         output = process.output.text.replace(f"{root}/", "")
-        if process.ended == "exited":
-            self.measured.took(check.key, process.seconds)
-        else:
-            self.measured.took(check.key, limit * 2)
+        if process.ended != "exited":
+            if process.ended == "timeout":
+                self.measured.gave_up(check.key, limit)
             return Ran(check, None, output, process.seconds)
+        self.measured.took(check.key, process.seconds)
         return Ran(check, _faults(check, process.code or 0, output), output, process.seconds)
 
     async def _put(self, root: Path, contents: Mapping[str, bytes]) -> None:
