@@ -18,6 +18,8 @@ import typer
 from typer.core import TyperGroup
 
 from vivace import __version__
+from vivace.agent.approvals.actions import Mode as Approving
+from vivace.agent.turns.events import Mode
 from vivace.errors import VivaceError
 from vivace.ui.clock import process_started
 from vivace.ui.edit_command import EditOptions, run_edit, split_arguments
@@ -55,7 +57,7 @@ _app = typer.Typer(
 )
 
 
-AGENT = ("exec", "acp", "undo", "redo", "checkpoints")
+AGENT = ("exec", "acp", "undo", "redo", "checkpoints", "sessions")
 """The commands that :func:`_with_agent` adds."""
 
 
@@ -69,17 +71,19 @@ def _with_agent() -> typer.Typer:
     """The command line with ``edit`` and the commands of the agent."""
     if not any(command.name == AGENT[0] for command in _app.registered_commands):
         from vivace.agent_commands import add_agent_commands
+        from vivace.ui.sessions_command import add_sessions_commands
         from vivace.ui.undo_commands import add_undo_commands
 
         add_agent_commands(_app, _agent_service)
         add_undo_commands(_app, lambda settings: settings.state_dir)
+        add_sessions_commands(_app, lambda settings: settings.state_dir)
     return _app
 
 
 def whole() -> typer.Typer:
     """The command line with every command."""
-    if not _app.registered_groups:
-        _with_agent()
+    _with_agent()
+    if not any(group.name == "models" for group in _app.registered_groups):
         from vivace.bench.commands import bench_app
         from vivace.doctor import doctor
         from vivace.models.commands import models_app
@@ -144,20 +148,26 @@ def _keys_place(settings: Settings) -> tuple[str, Path | None]:
     return settings.database_url or default_url(settings.state_dir), settings.tiers_file
 
 
+def _only(*names: str, help: str, **more: Any) -> Any:
+    """An option of the app, which is what there is without a command."""
+    return typer.Option(*names, help=f"Without a command: {help}", **more)
+
+
 @_app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-    resume: Annotated[str, typer.Option(help="Without a command: go on with this conversation.")] = "",
-    server: Annotated[str, typer.Option(help="Without a command: use the vivace server at this address.")] = "",
+    resume: Annotated[str, _only(metavar="ID", help="go on with this conversation.")] = "",
+    go_on: Annotated[bool, _only("--continue", help="go on with the last conversation.")] = False,
+    model: Annotated[str, _only(help="the model that answers.")] = "",
+    mode: Annotated[Mode, _only(help="auto, fast or deep.")] = "auto",
+    candidates: Annotated[int | None, _only(min=1, max=16, help="how many answers race for an edit.")] = None,
+    approvals: Annotated[Approving, _only(help="what passes without asking, see vivace exec.")] = "auto",
+    server: Annotated[str, _only(help="use the vivace server at this address.")] = "",
     role: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ROLE=MODEL", help="Without a command: a model as planner, builder or reviewer."),
+        list[str] | None, _only(metavar="ROLE=MODEL", help="a model as planner, builder or reviewer.")
     ] = None,
-    race: Annotated[
-        list[str] | None,
-        typer.Option(metavar="MODEL", help="Without a command: a further model, whose answers race."),
-    ] = None,
+    race: Annotated[list[str] | None, _only(metavar="MODEL", help="a further model, whose answers race.")] = None,
 ) -> None:
     if version:
         print(f"vivace {__version__}")
@@ -167,16 +177,41 @@ def _root(
 
         for line in unknown_variables(os.environ):
             _tell(line)
+    if context.invoked_subcommand is not None and (stray := _given(context)):
+        raise typer.BadParameter(
+            f"{stray} before {context.invoked_subcommand} is an option of the app, which is not opened then; "
+            f"options of {context.invoked_subcommand} stand behind it."
+        )
     if context.invoked_subcommand == "edit":
         return
     context.obj = _settings()
     if context.invoked_subcommand is None:
-        from vivace.agent_commands import open_app
+        from vivace.agent_commands import app_choice, open_app
 
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             print(context.get_help())
             raise typer.Exit(2)
-        raise typer.Exit(open_app(context.obj, resume, server, _agent_service, role or (), race or ()))
+        if resume and go_on:
+            raise typer.BadParameter("--resume ID and --continue are two ways to say which conversation; give one.")
+        choice = app_choice(
+            conversation=resume,
+            model=model,
+            mode=mode,
+            candidates=candidates,
+            approvals=approvals,
+            roles=role or (),
+            race=race or (),
+        )
+        raise typer.Exit(open_app(context.obj, server, _agent_service, choice, go_on=go_on))
+
+
+def _given(context: typer.Context) -> str:
+    """The first option that was said on the command line before the command."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            return parameter.opts[-1]
+    return ""
 
 
 @_app.command()

@@ -56,6 +56,12 @@ class Settings(BaseSettings):
     state_dir: Path = Field(default_factory=lambda: Path(platformdirs.user_state_dir("vivace")))
     """Where the service keeps its database and socket, and the agent its checkpoints and conversations."""
 
+    config_dir: Path = Field(default_factory=lambda: Path(platformdirs.user_config_dir("vivace")))
+    """Where your own ``mcp.toml`` and ``mcp.json`` lie: the MCP servers that the agent has in every folder."""
+
+    keep_edits: bool = True
+    """Whether edits that you accepted or refused are kept in ``state_dir``, for a later fine-tuning; they stay here."""
+
     resident_minutes: float = 15.0
     """Minutes after which the resident service, which all commands ask, ends when nobody does; 0 goes without it."""
 
@@ -95,6 +101,8 @@ def _bad_setting(error: ValidationError, given: Mapping[str, object]) -> UsageEr
             takes = "it takes a whole number"
         case "float":
             takes = "it takes a number"
+        case "bool":
+            takes = "it takes true or false"
         case "literal":
             takes = f"it is one of {fault.get('ctx', {}).get('expected', '')}".replace("'", "")
         case "path":

@@ -108,6 +108,9 @@ class ScriptedTalk:
     def set_candidates(self, number: int) -> None:
         self.calls.append(("candidates", number))
 
+    def set_approvals(self, approvals: str) -> None:
+        self.calls.append(("approvals", approvals))
+
     def set_role(self, role: str, model: str) -> None:
         self.calls.append(("role", role, model))
 
@@ -142,6 +145,9 @@ class ScriptedTalk:
     async def stop_worker(self, worker: str) -> None:
         self.calls.append(("stop_worker", worker))
         self.emit(ev.WorkerChanged(worker=worker, task="the task", state="stopped"))
+
+    async def stop_job(self, job: str) -> None:
+        self.calls.append(("stop_job", job))
 
     async def preview_worker(self, worker: str) -> str:
         return "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-one\n+two\n"

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from tests.ui.scripted import Script, ScriptedHouse, ScriptedTalk
 from vivace import cli
+from vivace.agent.sessions import Conversation
 from vivace.agent.turns import events as ev
 from vivace.agent.turns.inbox import Letter
 from vivace.agent.turns.limits import Limits
@@ -102,6 +103,8 @@ def test_a_worker_is_told_when_its_state_changes(tmp_path: Path, capfd: pytest.C
         (["--max-tokens", "9", "--max-seconds", "2"], {"limits": Limits(tokens=9, seconds=2.0)}),
         (["--role", "planner=a", "--role", "reviewer=b"], {"roles": {"planner": "a", "reviewer": "b"}}),
         (["--race", "a", "--race", "b"], {"race_models": ("a", "b")}),
+        (["--resume", "x"], {"conversation": "x", "model": ""}),
+        (["--approvals", "read-only"], {"approvals": "read-only"}),
         (["--role", "boss=a"], None),
         (["--role", "planner"], None),
         (["--max-steps", "0"], None),
@@ -187,6 +190,21 @@ def test_a_pipe_gets_only_the_diffs_that_stand(tmp_path: Path, capfd: pytest.Cap
     assert capfd.readouterr().out == "other.py\nthird\n"
 
 
+def test_where_nothing_is_changed_the_diff_that_is_proposed_is_the_result(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def script(talk: ScriptedTalk, letters: list[Letter]) -> ev.TurnEnded | None:
+        for words in ("first", "second"):
+            talk.emit(ev.Proposed(diff=f"{words}\n", paths=("a.py",), added=1, removed=1, replaces=words != "first"))
+        return ev.TurnEnded(status="unchanged", reason="only shown", seconds=0.1)
+
+    for approvals, shown in (("read-only", "second\n"), ("auto", "")):
+        choice = Choice(root=tmp_path, approvals=approvals)  # type: ignore[arg-type]
+        assert run_exec(ScriptedHouse(tmp_path / "sessions", script), "go", choice, ExecOptions()) == 3
+        out, err = capfd.readouterr()
+        assert out == shown and "undo" not in err
+
+
 def test_a_terminal_gets_each_diff_and_is_told_what_replaces_what(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +213,38 @@ def test_a_terminal_gets_each_diff_and_is_told_what_replaces_what(
     out, err = capfd.readouterr()
     assert out == "other.py\nfirst\nsecond\nthird\n"
     assert err.count("the change before was taken back; this one stands in its place\n") == 2
+
+
+def test_it_goes_on_with_a_conversation(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    house = ScriptedHouse(tmp_path / "sessions", edits)
+    code = run_exec(house, "go", Choice(root=tmp_path), ExecOptions(json=True, go_on=True))
+    told = json.loads(capfd.readouterr().out.splitlines()[0])
+    assert (code, told["code"]) == (2, "conversation_not_found") and not house.talks
+    run_exec(house, "go", Choice(root=tmp_path), ExecOptions())
+    first = house.talk.conversation.id
+    for choice, go_on in ((Choice(root=tmp_path), True), (Choice(root=tmp_path, conversation=first[-6:]), False)):
+        assert run_exec(house, "more", choice, ExecOptions(go_on=go_on)) == 0
+        assert house.talk.conversation.id == first
+    assert len(house.talks) == 3
+
+
+def test_it_ends_with_its_own_message_and_not_with_one_that_had_waited(tmp_path: Path) -> None:
+    from vivace.agent.turns.inbox import Inbox
+
+    house = ScriptedHouse(tmp_path / "sessions", edits)
+    run_exec(house, "go", Choice(root=tmp_path), ExecOptions())
+    conversation = Conversation.open(house.talk.conversation.path_of_file)
+    Inbox(conversation).put("it waited", "queue")
+    conversation.close()
+    taken: list[str] = []
+
+    async def script(talk: ScriptedTalk, letters: list[Letter]) -> ev.TurnEnded | None:
+        taken.extend(letter.text for letter in letters)
+        return ev.TurnEnded(status="failed" if len(taken) == 1 else "done", reason="", seconds=0.1)
+
+    house.script = script
+    assert run_exec(house, "mine", Choice(root=tmp_path), ExecOptions(go_on=True)) == 0
+    assert taken == ["it waited", "mine"]
 
 
 @pytest.mark.parametrize("as_json", [False, True])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from vivace.agent.sessions.conversation import Conversation
 from vivace.agent.sessions.listing import Summary, conversations, conversations_folder, find
 from vivace.agent.turns.events import Noted
+from vivace.errors import UsageError, did_you_mean
 from vivace.protocol.contracts import Service
 from vivace.ui.contract import Choice, Listener
 
@@ -21,7 +24,8 @@ class Agents:
     """A :class:`vivace.ui.contract.House`. ``make`` is called for the first conversation only.
 
     ``deep_model`` is the model of deep turns where that is another one; ``models`` names those that can be asked, and
-    ``known`` raises for one that cannot be. Without it the service is asked, which may have to load it.
+    ``known`` raises for one that cannot be. Without it the service is asked, which may have to load it. ``listed`` asks
+    the service itself which it has, where only that knows. ``default`` is the model where none is named.
     """
 
     def __init__(
@@ -32,22 +36,61 @@ class Agents:
         deep_model: str = "",
         models: Callable[[], Sequence[str]] = tuple,
         known: Callable[[str], None] | None = None,
+        listed: Callable[[Any], Awaitable[list[str]]] | None = None,
+        default: str = "",
     ) -> None:
         self._make = make
         self._options = options
         self._deep_model = deep_model
         self._models = models
         self._known = known
+        self._listed = listed
+        self._default = default
         self._service: Service | None = None
         self._listener: Listener | None = None
 
     async def check(self, choice: Choice) -> None:
         """Raises :class:`vivace.errors.VivaceError` for a model that cannot be asked, before anything is made."""
-        for model in dict.fromkeys([choice.model, *choice.roles.values(), *choice.race_models]):
-            if self._known is not None:
+        await self._settle(choice, self._open)
+
+    async def settled(self, choice: Choice) -> Choice:
+        """The same, for a face that runs in a loop of its own later; the choice with a model where it named none."""
+        made: list[Service] = []
+
+        def make() -> Service:
+            made.append(self._make())
+            return made[-1]
+
+        try:
+            await self._settle(choice, make)
+        finally:
+            for service in made:  # its connections are this loop's
+                await service.close()
+        return msgspec.structs.replace(choice, model=choice.model or self._default)
+
+    async def _settle(self, choice: Choice, make: Callable[[], Service]) -> None:
+        wanted = list(dict.fromkeys(filter(None, [choice.model, *choice.roles.values(), *choice.race_models])))
+        if self._known is not None:
+            for model in wanted or [self._default]:
                 self._known(model)
-            else:
-                await self._open().open(model)
+            return
+        service = make()
+        if self._listed is None:
+            for model in wanted:
+                await service.open(model)
+            return
+        names = await self._listed(service)
+        for model in wanted:
+            if model not in names:
+                raise UsageError(
+                    f"The server has no model {model!r}",
+                    hint=did_you_mean(model, names),
+                    code="model_not_found",
+                    param="model",
+                )
+        self._models = lambda: names
+        if self._default not in names:
+            self._default = names[0]
 
     def tell(self, text: str) -> None:
         """What the user should know of the service, said in the conversation that was opened last."""
@@ -55,8 +98,6 @@ class Agents:
             self._listener(Noted(text=text, level="warning"))
 
     def open(self, choice: Choice, listener: Listener) -> Agent:
-        import msgspec
-
         from vivace.agent.turns.agent import Agent
 
         service = self._open()
@@ -77,7 +118,7 @@ class Agents:
                 choice.conversation,
                 service,
                 choice.root,
-                model=choice.model,
+                model=choice.model or self._default,
                 deep_model=self._deep_model,
                 mode=choice.mode,
                 options=options,
@@ -86,7 +127,7 @@ class Agents:
         return Agent(
             service,
             choice.root,
-            model=choice.model,
+            model=choice.model or self._default,
             deep_model=self._deep_model,
             mode=choice.mode,
             options=options,

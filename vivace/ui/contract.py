@@ -19,7 +19,7 @@ from vivace.agent.turns.events import Event, Mode
 from vivace.agent.turns.limits import Limits
 
 Say = Literal["send", "steer", "queue"]
-Approving = Literal["ask", "auto", "full"]
+Approving = Literal["read-only", "ask", "auto", "full"]
 Listener = Callable[[Event], None]
 
 MODES: tuple[Mode, ...] = ("auto", "fast", "deep")
@@ -106,6 +106,10 @@ class Talk(Protocol):
 
     def set_candidates(self, number: int) -> None: ...
 
+    def set_approvals(self, approvals: Approving) -> None:
+        """What may be done without asking, from the next action on."""
+        ...
+
     def set_role(self, role: str, model: str) -> None:
         """An empty model takes the role away."""
         ...
@@ -129,6 +133,10 @@ class Talk(Protocol):
     async def background(self, task: str, paths: Sequence[str] = ()) -> str: ...
 
     async def stop_worker(self, worker: str) -> None: ...
+
+    async def stop_job(self, job: str) -> None:
+        """End a command that runs in the background."""
+        ...
 
     async def preview_worker(self, worker: str) -> str: ...
 

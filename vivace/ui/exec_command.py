@@ -12,7 +12,9 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from vivace.agent.turns import events as ev
@@ -37,6 +39,8 @@ class ExecOptions(Struct, frozen=True, kw_only=True):
     """The options of the command that are not those of the conversation."""
 
     json: bool = False
+    go_on: bool = False
+    """With the last conversation of the folder, whichever that is."""
 
 
 def task_of(argument: str) -> str:
@@ -49,9 +53,9 @@ def task_of(argument: str) -> str:
 
 def run_exec(house: House, argument: str, choice: Choice, options: ExecOptions) -> int:
     """Run the command and return its exit code; nothing escapes but defects."""
-    face = JsonFace() if options.json else PipeFace()
+    face = JsonFace() if options.json else PipeFace(only_shows=choice.approvals == "read-only")
     try:
-        code = asyncio.run(_run(house, task_of(argument), choice, face))
+        code = asyncio.run(_run(house, task_of(argument), choice, face, options))
     except VivaceError as error:
         face.failed(error)
         code = error.exit_code
@@ -62,8 +66,10 @@ def run_exec(house: House, argument: str, choice: Choice, options: ExecOptions) 
     return code
 
 
-async def _run(house: House, task: str, choice: Choice, face: JsonFace | PipeFace) -> int:
+async def _run(house: House, task: str, choice: Choice, face: JsonFace | PipeFace, options: ExecOptions) -> int:
     try:
+        if options.go_on:
+            choice = msgspec.structs.replace(choice, conversation=house.read(choice.root, "").id)
         await house.check(choice)
         return await _turn(house, task, choice, face)
     finally:
@@ -71,8 +77,12 @@ async def _run(house: House, task: str, choice: Choice, face: JsonFace | PipeFac
 
 
 async def _turn(house: House, task: str, choice: Choice, face: JsonFace | PipeFace) -> int:
-    """One turn, from the message to its end."""
+    """One turn, from the message to its end. Messages that waited in the conversation come before."""
+    letter: Any = None
     ended: asyncio.Future[ev.TurnEnded] = asyncio.get_running_loop().create_future()
+
+    def waits() -> bool:
+        return letter is not None and letter.state == "queued"
 
     def listen(event: ev.Event) -> None:
         try:
@@ -83,7 +93,7 @@ async def _turn(house: House, task: str, choice: Choice, face: JsonFace | PipeFa
             return
         if isinstance(event, ev.Asked):
             asyncio.get_running_loop().call_soon(_answer, talk, event)
-        elif isinstance(event, ev.TurnEnded) and not event.worker and not ended.done():
+        elif isinstance(event, ev.TurnEnded) and not event.worker and not ended.done() and not waits():
             ended.set_result(event)
 
     talk = house.open(choice, listen)
@@ -91,7 +101,7 @@ async def _turn(house: House, task: str, choice: Choice, face: JsonFace | PipeFa
     try:
         face.opened(talk.conversation.id)
         with _stops(talk, ended):
-            talk.say(task, "send", mentioned(task, choice.root))
+            letter = talk.say(task, "send", mentioned(task, choice.root))
             return CODES[(await ended).status]
     finally:
         await talk.close()

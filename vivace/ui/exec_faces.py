@@ -50,15 +50,16 @@ class PipeFace:
     """What the model says and the diffs that were applied go to standard output, what happens to standard error.
 
     On a terminal a diff is shown when it is applied, and one that replaces it says so. Whoever reads a pipe gets those
-    alone that stand.
+    alone that stand. ``only_shows``: none will be applied, so that those which are proposed are the result.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, only_shows: bool = False) -> None:
         self._terminal = sys.stdout.isatty()
+        self._only_shows = only_shows
         self._meters = ev.Meters()
         self._proposed: ev.Proposed | None = None
         self._held: ev.Proposed | None = None
-        """Applied, and not yet printed: it may be replaced."""
+        """It stands, and is not yet printed: it may be replaced."""
         self._undelivered = ""
         """Why the message was not delivered, until the end of the turn says it."""
         self._changed = False
@@ -92,6 +93,8 @@ class PipeFace:
                 self._open = not text.endswith("\n") if text else self._open
             case ev.TurnBegan():
                 self._tell(" · ".join(filter(None, [event.mode, event.model, event.reason])))
+            case ev.Proposed() if self._only_shows:
+                self._stands(event)
             case ev.Proposed():
                 self._proposed = event
             case ev.Applied():
@@ -110,6 +113,8 @@ class PipeFace:
                 self._tell(f"{event.level}: {event.text}" if event.level != "info" else event.text)
             case ev.MessageChanged(state="failed"):
                 self._undelivered = event.reason
+            case ev.JobChanged(state="done" | "failed" | "stopped"):
+                self._tell(f"job {event.job} {event.state}, {event.seconds:.1f} s: {event.command}")
             case ev.WorkerChanged():
                 self._worker(event)
             case ev.TurnEnded():
@@ -132,6 +137,9 @@ class PipeFace:
         if proposed is None:
             self._tell(f"changed {', '.join(event.paths)}")
             return
+        self._stands(proposed)
+
+    def _stands(self, proposed: ev.Proposed) -> None:
         if proposed.replaces and self._terminal:
             self._tell("the change before was taken back; this one stands in its place")
         elif not proposed.replaces:
@@ -180,6 +188,18 @@ class PipeFace:
             self._open = False
             sys.stdout.write("\n")
             sys.stdout.flush()
+
+
+class ReplayFace(PipeFace):
+    """The same for a conversation that is played back: what the user said is news then, too."""
+
+    def __call__(self, event: ev.Event) -> None:
+        if isinstance(event, ev.MessageChanged) and not event.worker:
+            failed = f" (not delivered{': ' if event.reason else ''}{event.reason})" if event.state == "failed" else ""
+            for line in f"{event.text.rstrip()}{failed}".split("\n"):
+                self._tell(f"you: {line}")
+            return
+        super().__call__(event)
 
 
 def changes(event: ev.Event) -> bool:

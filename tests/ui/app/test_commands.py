@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from vivace.errors import UsageError
 from vivace.ui.acp.commands import COMMANDS as EDITOR_COMMANDS
 from vivace.ui.app.commands import COMMANDS, fitting, is_command, parse
+from vivace.ui.app.deeds import APPROVALS
 from vivace.ui.app.run import light_terminal
 from vivace.ui.app.widgets.help import HELPED, help_text
+from vivace.ui.contract import Approving
 from vivace.ui.mentioned import mentioned, written
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -29,6 +32,10 @@ def test_every_widget_has_help_and_what_is_in_front_comes_first() -> None:
         assert widget.HELP.startswith("## ")
         assert help_text(widget.HELP).startswith(widget.HELP)
         assert all(other.HELP in help_text(widget.HELP) for other in HELPED)
+
+
+def test_every_kind_of_approvals_is_explained() -> None:
+    assert tuple(APPROVALS) == get_args(Approving)
 
 
 def test_lines_are_read() -> None:

@@ -70,6 +70,21 @@ async def crowd(talk: ScriptedTalk, letters: list[Letter]) -> ev.TurnEnded | Non
     return None
 
 
+async def serves(talk: ScriptedTalk, letters: list[Letter]) -> ev.TurnEnded | None:
+    def job(name: str, state: str, command: str, **more: object) -> None:
+        talk.emit(ev.JobChanged(job=name, state=state, command=command, **more))  # type: ignore[arg-type]
+
+    if "again" in letters[0].text:
+        return None
+    job("job-1", "running", "npm run dev", seconds=0.0)
+    job("job-2", "failed", "make all\necho never", seconds=12.3, code=2)
+    job("job-3", "stopped", "sleep 60", seconds=4.0, code=-15, note="stopped by the user")
+    if "worker" in letters[0].text:
+        talk.emit(ev.WorkerChanged(worker="w1", task="write the docs", state="running", steps=9, tokens=31_000))
+    job("job-1", "running", "npm run dev", seconds=61.0)
+    return None
+
+
 async def begin(stage: Stage, until: str, message: str = "go") -> None:
     stage.paste(message)
     await stage.press("enter")
@@ -149,6 +164,28 @@ def test_the_tree_of_workers(tmp_path: Path, size: tuple[int, int]) -> None:
         stage.matches(f"workers-{size[0]}")
 
     play(tmp_path, body, crowd, size=size)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)], ids=["below", "beside"])
+def test_jobs_are_rows_of_the_tree_until_the_turn_after_their_end(tmp_path: Path, size: tuple[int, int]) -> None:
+    async def body(stage: Stage) -> None:
+        await begin(stage, "job job-3 stopped", "a worker and jobs")
+        await stage.shows("✓ done")
+        stage.matches(f"jobs-{size[0]}")
+        stage.paste("/jobs")
+        await stage.press("enter")
+        await stage.shows("job-2  failed · exit code 2 · 12 s  make all")
+        stage.paste("/new")
+        await stage.press("enter")
+        await stage.shows("worker w1 runs: stop it first")
+        await begin(stage, "> again", "again")
+        await stage.until(lambda: "✗ job-2" not in stage.text())
+        assert "◦ job-1  running · 61 s" in stage.text() and "npm run dev" in stage.text()
+        await stage.type("/stop job")
+        await stage.shows("▸ job-1")
+        assert stage.app.crew.running == ["w1", "job-1"]
+
+    play(tmp_path, body, serves, size=size)
 
 
 def test_a_list_to_choose_from_over_what_was_said(tmp_path: Path) -> None:

@@ -115,6 +115,7 @@ class VivaceApp(App[str]):
         self.theme = LIGHT.name if self._light else DARK.name
         self._pump = Pump(self.take)
         self.bar.mode, self.bar.model = self.choice.mode, self.choice.model
+        self.bar.approvals = self.choice.approvals
         self.begin_capture_print(self, stdout=False)
         self.prompt.focus()
         self.do(self.open(self.choice))
@@ -168,6 +169,8 @@ class VivaceApp(App[str]):
         for event in events:
             if isinstance(event, ev.WorkerChanged):
                 self.crew.changed(event)
+            elif isinstance(event, ev.JobChanged) and not event.worker:
+                self.crew.job_changed(event)
             elif not event.worker:
                 self._show(event)
 
@@ -179,6 +182,7 @@ class VivaceApp(App[str]):
             case ev.TurnBegan():
                 self.meters.restart(waits=True)
                 self.bar.chosen = event.mode
+                self.crew.put_away()
                 self.crew.foreground(f"{event.mode} · {event.model}")
                 self._busy(True)
             case ev.Meters():

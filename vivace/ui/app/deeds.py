@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from vivace.agent.sessions import to_json, to_markdown
 from vivace.agent.sessions.entries import User
 from vivace.agent.turns.events import Asked, Mode
 from vivace.agent.turns.options import ROLES, checked_role
-from vivace.errors import UsageError, did_you_mean
+from vivace.errors import UsageError, VivaceError, did_you_mean
 from vivace.ui.app.blocks.answer import Answer
 from vivace.ui.app.blocks.diff import Proposal
 from vivace.ui.app.commands import parse
 from vivace.ui.app.widgets.help import HelpScreen
 from vivace.ui.app.widgets.picker import Picker
-from vivace.ui.contract import MODES, Talk
+from vivace.ui.contract import MODES, Approving, Talk
 from vivace.ui.mentioned import mentioned
 from vivace.ui.replay import replayed
 
@@ -27,6 +30,12 @@ if TYPE_CHECKING:
 
 Then = Callable[[str], Coroutine[Any, Any, None]]
 NOBODY = "nobody"
+APPROVALS: dict[Approving, str] = {
+    "read-only": "nothing is changed; edits are only shown",
+    "ask": "edits and commands wait for your word",
+    "auto": "edits in the workspace and commands in the sandbox pass",
+    "full": "everything passes but what destroys",
+}
 ACCEPT = "accept "
 """How the face's own questions begin, and the worker that they are about."""
 
@@ -55,6 +64,8 @@ class Deeds:
                 await self.model(argument)
             case "role":
                 await self.role(argument)
+            case "approvals":
+                await self.approvals(argument)
             case "candidates":
                 await self.candidates(argument)
             case "undo":
@@ -72,8 +83,10 @@ class Deeds:
                 self._say("\n".join(self.app.crew.table()) or "there are no background workers")
             case "accept":
                 await self.accept(argument)
+            case "jobs":
+                self._say("\n".join(self.app.crew.jobs_table()) or "there are no background jobs")
             case "stop":
-                await (self.talk.stop_worker(argument) if argument else self.stop())
+                await self.end(argument)
             case "interrupt":
                 if not await self.talk.interrupt():
                     self._say("no command runs")
@@ -87,6 +100,8 @@ class Deeds:
                 await self.change("")
             case "resume":
                 await self.resume(argument)
+            case "export":
+                await self.export(argument)
             case "copy":
                 self.copy()
             case "theme":
@@ -107,11 +122,27 @@ class Deeds:
             known = ROLES
         elif command == "model":
             known = self.app.house.models()
-        elif command in ("stop", "accept"):
+        elif command == "approvals":
+            known = tuple(APPROVALS)
+        elif command == "accept":
             known = list(self.app.crew.known)
+        elif command == "stop":
+            known = self.app.crew.running
         elif command == "theme":
             known = ("dark", "light")
         return [(name, "") for name in known if name.startswith(typed) and name != typed]
+
+    async def end(self, name: str) -> None:
+        """A worker, a job, or without a name the foreground."""
+        if not name:
+            await self.stop()
+        elif name in self.app.crew.jobs:
+            await self.talk.stop_job(name)
+        elif name in self.app.crew.known or not self.app.crew.jobs:
+            await self.talk.stop_worker(name)
+        else:
+            hint = did_you_mean(name, [*self.app.crew.known, *self.app.crew.jobs])
+            raise UsageError(f"there is no worker or job {name!r}", hint=hint, code="unknown_job")
 
     async def stop(self) -> None:
         """End the foreground; what nobody took comes back into the input."""
@@ -158,6 +189,23 @@ class Deeds:
             return
         self.talk.set_model(name)
         self.app.choice = msgspec.structs.replace(self.app.choice, model=name)
+
+    async def approvals(self, name: str) -> None:
+        """For the conversation that is open, from the next action on, and for those that are opened after it."""
+        if not name:
+            have = self.app.choice.approvals
+            now = {have: "  (now)"}
+            entries = [(str(mode), f"{mode:<10} {about}{now.get(mode, '')}") for mode, about in APPROVALS.items()]
+            self._pick("what may be done without asking", entries, self.approvals)
+            return
+        chosen = next((mode for mode in APPROVALS if mode == name), None)
+        if chosen is None:
+            hint = did_you_mean(name, list(APPROVALS))
+            raise UsageError(f"there are no approvals {name}", hint=hint, code="unknown_approvals")
+        self.talk.set_approvals(chosen)
+        self.app.choice = msgspec.structs.replace(self.app.choice, approvals=chosen)
+        self.app.bar.approvals = chosen
+        self._say(f"{chosen}: {APPROVALS[chosen]}")
 
     async def role(self, argument: str) -> None:
         """``ROLE MODEL``; without the model, or both, they are chosen from a list."""
@@ -252,9 +300,10 @@ class Deeds:
 
     async def change(self, conversation: str) -> None:
         """Another conversation in the place of this one."""
-        running = [name for name, event in self.app.crew.known.items() if event.state in ("waiting", "running")]
+        running = self.app.crew.running
         if not self.talk.idle or running:
-            what = f"worker {running[0]} runs" if running else "a turn runs"
+            kind = "job" if running and running[0] in self.app.crew.jobs else "worker"
+            what = f"{kind} {running[0]} runs" if running else "a turn runs"
             raise UsageError(f"{what}: stop it first", hint="/stop ends it.", code="busy")
         before = self.app.choice
         try:
@@ -266,6 +315,26 @@ class Deeds:
     def show_past(self, name: str) -> None:
         """What was said in a conversation that is gone on with."""
         self.app.scribe.take(list(replayed(self.app.house.read(self.app.choice.root, name))))
+
+    async def export(self, name: str) -> None:
+        """The conversation as it is on its current path. Relative names start at the workspace."""
+        conversation = self.talk.conversation
+        name = name or f"{conversation.id}.md"
+        file = self.app.choice.root / Path(name).expanduser()
+
+        def write() -> None:
+            data = to_json(conversation) if file.suffix == ".json" else to_markdown(conversation).encode("utf-8")
+            with file.open("xb") as out:
+                out.write(data)
+
+        try:
+            await asyncio.to_thread(write)
+        except FileExistsError:
+            hint = "Name another file: /export FILE"
+            raise UsageError(f"{name} is there already", hint=hint, code="file_exists") from None
+        except OSError as error:
+            raise VivaceError(f"{name}: {error.strerror}", code="write_failed") from None
+        self._say(f"exported to {name}")
 
     def copy(self) -> None:
         last = next((block for block in reversed(self.app.transcript.blocks) if isinstance(block, Answer)), None)

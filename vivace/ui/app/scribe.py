@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
+from vivace.agent.sessions.conversation import short
 from vivace.agent.turns import events as ev
 from vivace.ui.app.blocks.answer import Answer
 from vivace.ui.app.blocks.base import Block
@@ -24,7 +25,7 @@ B = TypeVar("B", bound=Block)
 
 
 class Scribe:
-    """One per transcript. What a background worker does is not told here but for its end: the task tree shows it."""
+    """One per transcript. Of what a background worker or job does only its end is told here: the task tree shows it."""
 
     def __init__(self, transcript: Transcript) -> None:
         self.transcript = transcript
@@ -62,6 +63,8 @@ class Scribe:
 
     @_write.register
     def _(self, event: ev.MessageChanged) -> None:
+        if event.state == "queued":
+            self._messages.pop(event.number, None)  # a fork counts from one again
         known = self._messages.get(event.number)
         if known is not None:
             known.become(event.state, event.reason)
@@ -175,6 +178,14 @@ class Scribe:
         note = f" ({event.note})" if event.note else ""
         level: Level = "good" if event.state == "done" else "warning"
         self._add(Note(f"worker {event.worker} {event.state}: {event.task}{note}{offer}", level))
+
+    @_write.register
+    def _(self, event: ev.JobChanged) -> None:
+        if event.state == "running":
+            return
+        how = event.note or ("" if event.code is None else f"exit code {event.code}")
+        told = f"job {event.job} {event.state}: {short(event.command)} ({how}, {event.seconds:.1f} s)"
+        self._add(Note(told, "good" if event.state == "done" else "warning"))
 
     @_write.register
     def _(self, event: ev.Noted) -> None:

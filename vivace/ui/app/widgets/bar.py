@@ -29,7 +29,8 @@ class StatusBar(Static):
     HELP: ClassVar[str] = """\
 ## The last line
 
-Whether something works and for how long, the mode and the model, the folder, and the keys that count now. Shift+Tab
+Whether something works and for how long, the mode and the model, the approvals where they are not `auto`, the folder,
+and the keys that count now. Shift+Tab
 changes the mode, Ctrl+P opens the palette with everything that can be done.
 """
     DEFAULT_CSS = """
@@ -41,6 +42,8 @@ changes the mode, Ctrl+P opens the palette with everything that can be done.
     model: reactive[str] = reactive("")
     chosen: reactive[str] = reactive("")
     """What the running turn does, where that is not the mode."""
+    approvals: reactive[str] = reactive("auto")
+    """Said where they are not what they are without a word."""
     hint: reactive[str] = reactive("")
     """Said instead of the keys, for a moment."""
 
@@ -78,6 +81,9 @@ changes the mode, Ctrl+P opens the palette with everything that can be done.
     def watch_chosen(self) -> None:
         self._show()
 
+    def watch_approvals(self) -> None:
+        self._show()
+
     def watch_hint(self) -> None:
         self._show()
 
@@ -95,6 +101,8 @@ changes the mode, Ctrl+P opens the palette with everything that can be done.
         sign = "?" if self.asks else "•" if self.busy and still else FRAMES[self._frame % 10] if self.busy else " "
         mode = f"{self.mode} → {self.chosen}" if self.busy and self.chosen not in ("", self.mode) else self.mode
         left = f"{sign} {mode} · {self.model}" if self.model else f"{sign} {mode}"
+        if self.approvals != "auto":
+            left += f" · {self.approvals}"
         # The time that the user takes to answer is not the turn's.
         if self.busy and (gone := int((self._asked if self.asks else self.clock()) - self._since)) >= 1:
             left += f" · {gone // 60}:{gone % 60:02}" if gone >= 60 else f" · {gone} s"
