@@ -15,6 +15,7 @@ import re
 import tokenize
 import warnings
 
+from vivace.agent.asked import prose
 from vivace.agent.languages import language_of, parse_tree, python_tree
 from vivace.agent.workspace import split_lines
 
@@ -52,8 +53,8 @@ _AND_MORE = re.compile(
 
 def changes_code(name: str, before: str, after: str, instruction: str) -> str:
     """Why this is more than the comments, docstrings or type hints that alone were asked for; else empty."""
-    asked = _DESCRIBES.fullmatch(instruction)
-    if asked is None or _AND_MORE.search(asked["rest"]):
+    asked = _described(instruction)
+    if asked is None:
         return ""
     language = language_of(name, before)
     hints = asked["what"] is None or re.search("hint|annotation", asked["what"], re.IGNORECASE)
@@ -69,6 +70,16 @@ def changes_code(name: str, before: str, after: str, instruction: str) -> str:
     if not what.endswith("s") and what != "documentation":
         what = f"{'an' if what[0] == 'a' else 'a'} {what}"
     return "" if same else f"the answer also changes what the code does, and the instruction asks for {what} only"
+
+
+def describes(instruction: str) -> bool:
+    """Whether it asks for a docstring, comments or type hints, and for nothing else."""
+    return _described(instruction) is not None
+
+
+def _described(instruction: str) -> re.Match[str] | None:
+    asked = _DESCRIBES.fullmatch(instruction)
+    return None if asked is None or _AND_MORE.search(prose(asked["rest"].replace("'", "`"))) else asked
 
 
 def only_layout(name: str, before: str, after: str, instruction: str) -> str:

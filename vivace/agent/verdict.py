@@ -9,6 +9,7 @@ from pathlib import PurePath
 from vivace.agent.applier import Patch, make_patch
 from vivace.agent.asked import bad_import, leaves_the_rest, without_echo
 from vivace.agent.attempt import Attempt
+from vivace.agent.confined import put_back_neighbours
 from vivace.agent.dialect import Ask
 from vivace.agent.edit_dialects.question import HunkAsk
 from vivace.agent.extras import changes_code, only_described, only_layout, without_examples
@@ -53,6 +54,7 @@ def judge(ask: Ask | HunkAsk, attempt: Attempt) -> Verdict:
     text, left_out = without_examples(name, before, ask.whole(code), ask.instruction)
     text, kept = put_back_kept(name, before, text, ask.instruction)
     text, taken = only_renamed(name, before, text, ask.instruction)
+    text, beyond = put_back_neighbours(ask.source, text, ask.instruction)
     patch = make_patch(ask.source, text, keep_trailing_space=_space_is_noise(name, ask.instruction))
     if not patch.blocks:
         return Verdict(reason=taken or "the model returned the code unchanged", unchanged=True)
@@ -70,7 +72,9 @@ def judge(ask: Ask | HunkAsk, attempt: Attempt) -> Verdict:
     syntax = compare(name, before, patch.text)
     if syntax.fault:
         return Verdict(reason=f"the result does not parse ({syntax.fault})")
-    return Verdict(patch=patch, note=_joined(echo, left_out, kept, taken, *_gone(patch, ask.instruction), syntax.note))
+    return Verdict(
+        patch=patch, note=_joined(echo, left_out, kept, taken, beyond, *_gone(patch, ask.instruction), syntax.note)
+    )
 
 
 def without_model(source: SourceFile, instruction: str) -> Verdict | None:
