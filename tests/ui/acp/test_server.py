@@ -29,12 +29,16 @@ DIFF = "--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n x = 1\n-y = 2\n+y = 3\n"
 
 
 class Editor:
-    """A client that keeps what it is told and answers permission requests with ``choice`` ("" cancels)."""
+    """A client that keeps what it is told and answers permission requests with ``choice`` ("" cancels).
+
+    ``meanwhile`` happens while the user thinks about one.
+    """
 
     def __init__(self) -> None:
         self.updates: list[Any] = []
         self.asked: list[Any] = []
         self.choice = ""
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None
 
     async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
         self.updates.append(update)
@@ -43,6 +47,8 @@ class Editor:
         self, session_id: str, tool_call: Any, options: Any, **_: Any
     ) -> RequestPermissionResponse:
         self.asked.append((tool_call, options))
+        if self.meanwhile is not None:
+            await self.meanwhile()
         if self.choice:
             return RequestPermissionResponse(outcome=AllowedOutcome(option_id=self.choice, outcome="selected"))
         return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
@@ -197,6 +203,55 @@ def test_an_approval_is_asked_in_the_editor_and_going_away_is_a_no(tmp_path: Pat
     assert replies == [reply]
 
 
+def test_an_editor_that_cannot_ask_has_said_no(tmp_path: Path) -> None:
+    replies: list[str] = []
+
+    async def asks(talk: ScriptedTalk, letters: list[Letter]) -> ev.TurnEnded | None:
+        choices = (("once", "Yes"), ("no", "No"))
+        replies.append(await talk.ask(ev.Asked(ask="a", kind="approval", text="Run: make", choices=choices)))
+        return None
+
+    async def body(client: ClientSideConnection, editor: Editor, house: ScriptedHouse) -> None:
+        async def unable() -> None:
+            raise RequestError.method_not_found("session/request_permission")
+
+        editor.meanwhile = unable
+        session = await client.new_session(cwd=str(tmp_path))
+        response = await client.prompt(session_id=session.session_id, prompt=[text_block("make it")])
+        assert response.stop_reason == "end_turn"
+
+    serve(tmp_path, asks, body)
+    assert replies == ["no"]
+
+
+def test_the_title_of_a_session_is_told_once_and_the_version_is_ours(tmp_path: Path) -> None:
+    async def body(client: ClientSideConnection, editor: Editor, house: ScriptedHouse) -> None:
+        for version in (0, 1, 2):
+            assert (await client.initialize(protocol_version=version)).protocol_version == 1
+        session = await client.new_session(cwd=str(tmp_path))
+        for text in ("mend it", "and that"):
+            await client.prompt(session_id=session.session_id, prompt=[text_block(text)])
+        assert [u.title for u in editor.updates if u.session_update == "session_info_update"] == ["mend it"]
+
+    serve(tmp_path, talkative, body)
+
+
+def test_what_was_set_stays_when_an_open_session_is_loaded_and_ends_with_it(tmp_path: Path) -> None:
+    async def body(client: ClientSideConnection, editor: Editor, house: ScriptedHouse) -> None:
+        name = (await client.new_session(cwd=str(tmp_path))).session_id
+        await client.prompt(session_id=name, prompt=[text_block("mend it")])
+        await client.set_session_mode(session_id=name, mode_id="deep")
+        told = [u for u in editor.updates if u.session_update == "config_option_update"]
+        assert told[-1].config_options[0].current_value == "deep"
+        loaded: Any = await client.load_session(cwd=str(tmp_path), session_id=name)
+        assert (loaded.modes.current_mode_id, house.talk.mode) == ("deep", "deep")
+        await client.close_session(session_id=name)
+        loaded = await client.load_session(cwd=str(tmp_path), session_id=name)
+        assert (loaded.modes.current_mode_id, house.talk.mode) == ("auto", "auto")
+
+    serve(tmp_path, talkative, body)
+
+
 def test_a_proposal_that_is_declined_fails_its_tool_call(tmp_path: Path) -> None:
     async def proposes(talk: ScriptedTalk, letters: list[Letter]) -> ev.TurnEnded | None:
         talk.emit(ev.Proposed(diff=DIFF, paths=("a.py",), added=1, removed=1))
@@ -255,8 +310,18 @@ def test_modes_models_and_commands(tmp_path: Path) -> None:
         name = (await client.new_session(cwd=str(tmp_path))).session_id
         await client.set_session_mode(session_id=name, mode_id="deep")
         changed = await client.set_config_option(config_id="model", session_id=name, value="big")
-        assert changed is not None and changed.config_options[0].current_value == "big"
+        assert changed is not None
+        # An editor that knows config options takes no notice of the modes.
+        assert [(option.id, option.current_value) for option in changed.config_options] == [
+            ("mode", "deep"),
+            ("model", "big"),
+            ("approvals", "auto"),
+        ]
         assert (house.talk.mode, house.talk.model) == ("deep", "big")
+        for option, value in (("model", "unknown"), ("mode", "yolo"), ("colour", "red")):
+            with pytest.raises(RequestError):
+                await client.set_config_option(config_id=option, session_id=name, value=value)
+        assert house.talk.model == "big"
         with pytest.raises(RequestError):
             await client.set_session_mode(session_id=name, mode_id="yolo")
         await client.prompt(session_id=name, prompt=[text_block("/undo")])
@@ -268,6 +333,10 @@ def test_modes_models_and_commands(tmp_path: Path) -> None:
         assert house.talk.calls == [("undo",), ("redo",), ("go_to", 3), *roles]
         with pytest.raises(RequestError, match="goto NUMBER"):
             await client.prompt(session_id=name, prompt=[text_block("/goto")])
+        with pytest.raises(RequestError, match=r"no command /undoo\n.*undo"):
+            await client.prompt(session_id=name, prompt=[text_block("/undoo")])
+        await client.prompt(session_id=name, prompt=[text_block("/etc/hosts is odd")])
+        assert house.talk.calls[-1][:2] == ("say", "/etc/hosts is odd")
 
     serve(tmp_path, talkative, body)
 

@@ -31,13 +31,9 @@ from acp.schema import (
     ResumeSessionResponse,
     SessionCapabilities,
     SessionCloseCapabilities,
-    SessionConfigOptionSelect,
-    SessionConfigSelectOption,
     SessionForkCapabilities,
     SessionInfo,
     SessionListCapabilities,
-    SessionMode,
-    SessionModeState,
     SessionResumeCapabilities,
     SetSessionConfigOptionResponse,
     SetSessionModeResponse,
@@ -45,22 +41,17 @@ from acp.schema import (
 )
 
 from vivace import __version__
-from vivace.agent.turns.events import Mode, Noted
+from vivace.agent.turns.events import Noted
 from vivace.errors import UsageError, VivaceError
-from vivace.ui.acp import prompts
-from vivace.ui.acp.commands import COMMANDS, run_command
+from vivace.ui.acp import config, prompts
+from vivace.ui.acp.commands import COMMANDS, parse, run_command
+from vivace.ui.acp.extensions import METHODS
 from vivace.ui.acp.mcp_servers import servers_of
-from vivace.ui.acp.session import Session
-from vivace.ui.contract import MODES, Choice, House
+from vivace.ui.acp.session import Cancelled, Session
+from vivace.ui.contract import Choice, House
 
-ABOUT: dict[Mode, str] = {
-    "auto": "Chooses between the two by rules, and says why.",
-    "fast": "One call, one minimal diff, no exploration.",
-    "deep": "Plans, reads, edits, runs commands and tests, looks at results.",
-}
 Brought = Sequence[Any] | None
 """MCP servers of the editor."""
-EXTENSIONS = ("vivace/steer", "vivace/queue", "vivace/undo", "vivace/redo")
 
 
 class Server:
@@ -70,8 +61,6 @@ class Server:
         self.house, self.choice = house, choice
         self.sessions: dict[str, Session] = {}
         self._client: Client | None = None
-        self._models: dict[str, str] = {}
-        self._modes: dict[str, Mode] = {}
 
     def on_connect(self, conn: Client) -> None:
         self._client = conn
@@ -84,7 +73,7 @@ class Server:
 
     async def initialize(self, protocol_version: int, **_: Any) -> InitializeResponse:
         return InitializeResponse(
-            protocol_version=min(protocol_version, PROTOCOL_VERSION),
+            protocol_version=PROTOCOL_VERSION,  # the only one that is spoken; an editor with another one leaves
             agent_info=Implementation(name="vivace", title="vivace", version=__version__),
             agent_capabilities=AgentCapabilities(
                 load_session=True,
@@ -96,29 +85,27 @@ class Server:
                     resume=SessionResumeCapabilities(),
                     close=SessionCloseCapabilities(),
                 ),
-                field_meta={"vivace": {"methods": [f"_{name}" for name in EXTENSIONS]}},
+                field_meta={"vivace": {"methods": [f"_{name}" for name in METHODS]}},
             ),
             auth_methods=[],
         )
 
     async def new_session(self, cwd: str, mcp_servers: Brought = None, **_: Any) -> NewSessionResponse:
         session = await self._open(cwd, "", mcp_servers)
-        return NewSessionResponse(
-            session_id=session.name, modes=self._mode_state(session.name), config_options=self._config(session.name)
-        )
+        return NewSessionResponse(session_id=session.name, **self._set(session))
 
     async def load_session(
         self, cwd: str, session_id: str, mcp_servers: Brought = None, **_: Any
     ) -> LoadSessionResponse:
         session = await self._open(cwd, session_id, mcp_servers)
         await session.replay()
-        return LoadSessionResponse(modes=self._mode_state(session.name), config_options=self._config(session.name))
+        return LoadSessionResponse(**self._set(session))
 
     async def resume_session(
         self, session_id: str, cwd: str, mcp_servers: Brought = None, **_: Any
     ) -> ResumeSessionResponse:
         session = await self._open(cwd, session_id, mcp_servers)
-        return ResumeSessionResponse(modes=self._mode_state(session.name), config_options=self._config(session.name))
+        return ResumeSessionResponse(**self._set(session))
 
     async def fork_session(
         self, session_id: str, cwd: str, mcp_servers: Brought = None, **_: Any
@@ -127,9 +114,7 @@ class Server:
             copy = self.house.read(_folder(cwd), session_id).fork()
         copy.close()
         session = await self._open(cwd, copy.id, mcp_servers)
-        return ForkSessionResponse(
-            session_id=session.name, modes=self._mode_state(session.name), config_options=self._config(session.name)
-        )
+        return ForkSessionResponse(session_id=session.name, **self._set(session))
 
     async def list_sessions(self, cwd: str | None = None, **_: Any) -> ListSessionsResponse:
         root = _folder(cwd) if cwd else self.choice.root
@@ -148,53 +133,42 @@ class Server:
         session = self._session(session_id)
         with _told():
             text, files = prompts.read(prompt, session.root)
-            assert session.talk is not None
-            if (answer := await run_command(session.talk, text)) is not None:
-                await session.say(answer)
-                return PromptResponse(stop_reason="end_turn")
-            return await session.prompt(text, files)
+            command = parse(text)
+            if command is None:
+                return await session.prompt(text, files)
+            try:
+                await session.say(await run_command(session, *command))
+            except Cancelled:
+                return PromptResponse(stop_reason="cancelled")
+            return PromptResponse(stop_reason="end_turn")
 
     async def cancel(self, session_id: str, **_: Any) -> None:
         session = self.sessions.get(session_id)
-        if session is not None and session.talk is not None:
-            await session.talk.stop()
+        if session is not None:
+            await session.cancel()
 
     async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> SetSessionModeResponse:
         session = self._session(session_id)
-        mode = next((mode for mode in MODES if mode == mode_id), None)
-        if mode is None or session.talk is None:
-            raise RequestError.invalid_params({"modeId": mode_id, "known": list(MODES)})
-        session.talk.set_mode(mode)
-        self._modes[session_id] = mode
+        with _told():
+            await config.change(session, "mode", mode_id)
+        await session.tell_setup()
         return SetSessionModeResponse()
 
     async def set_config_option(
         self, config_id: str, session_id: str, value: str | bool, **_: Any
     ) -> SetSessionConfigOptionResponse:
         session = self._session(session_id)
-        if config_id != "model" or not isinstance(value, str) or session.talk is None:
-            raise RequestError.invalid_params({"configId": config_id, "known": ["model"]})
-        session.talk.set_model(value)
-        self._models[session_id] = value
-        return SetSessionConfigOptionResponse(config_options=self._config(session_id) or [])
+        with _told():
+            await config.change(session, config_id, str(value))
+        return SetSessionConfigOptionResponse(config_options=config.options(session.setup, self.house.models()))
 
     async def ext_method(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """``vivace/steer`` and ``vivace/queue`` take ``sessionId`` and ``text``; undo and redo ``sessionId``."""
-        if method not in EXTENSIONS:
+        """See :mod:`vivace.ui.acp.extensions`; all take ``sessionId``."""
+        if method not in METHODS:
             raise RequestError.method_not_found(f"_{method}")
         session = self._session(str(params.get("sessionId", "")))
-        assert session.talk is not None
         with _told():
-            if method in ("vivace/undo", "vivace/redo"):
-                await (session.talk.undo() if method == "vivace/undo" else session.talk.redo())
-                return {}
-            text = params.get("text")
-            if not isinstance(text, str):
-                raise RequestError.invalid_params({"text": "a string"})
-            if session.talk.idle:
-                raise UsageError("no turn is running", hint="Send it as a prompt.", code="not_running")
-            letter = session.talk.say(text, "steer" if method == "vivace/steer" else "queue", ())
-        return {"accepted": True, "message": letter.number}
+            return await METHODS[method](session, params)
 
     async def ext_notification(self, method: str, params: dict[str, Any]) -> None:
         """None is known; the protocol has them ignored."""
@@ -205,11 +179,13 @@ class Server:
     async def _open(self, cwd: str, name: str, brought: Brought) -> Session:
         assert self._client is not None
         root = _folder(cwd)
-        if name in self.sessions:
-            await self.close_session(name)
-        session = Session(name, root, self._client)
         servers, faults = servers_of(brought, root)
         choice = msgspec.structs.replace(self.choice, root=root, conversation=name, mcp_servers=servers)
+        if name in self.sessions:
+            setup = self.sessions[name].setup
+            choice = msgspec.structs.replace(choice, mode=setup.mode, model=setup.model, approvals=setup.approvals)
+            await self.close_session(name)
+        session = Session(choice, self._client, self.house)
         try:
             with _told():
                 session.talk = self.house.open(choice, session.listen)
@@ -244,21 +220,12 @@ class Server:
             raise RequestError(-32002, f"there is no open session {name}", {"sessionId": name})
         return session
 
-    def _mode_state(self, name: str) -> SessionModeState:
-        modes = [SessionMode(id=mode, name=mode, description=ABOUT[mode]) for mode in MODES]
-        return SessionModeState(current_mode_id=self._modes.get(name, self.choice.mode), available_modes=modes)
-
-    def _config(self, name: str) -> list[Any] | None:
-        models = self.house.models()
-        current = self._models.get(name, self.choice.model)
-        if not models:
-            return None
-        options = [SessionConfigSelectOption(value=model, name=model) for model in dict.fromkeys([current, *models])]
-        return [
-            SessionConfigOptionSelect(
-                id="model", name="Model", type="select", category="model", current_value=current, options=options
-            )
-        ]
+    def _set(self, session: Session) -> dict[str, Any]:
+        """What a session is set to, in both ways that the protocol has for it."""
+        return {
+            "modes": config.modes(session.setup),
+            "config_options": config.options(session.setup, self.house.models()),
+        }
 
 
 class _told:

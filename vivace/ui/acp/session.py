@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
-from typing import Any
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
 
 from acp.exceptions import RequestError
 from acp.helpers import text_block, tool_content, update_agent_message_text, update_user_message_text
 from acp.interfaces import Client
-from acp.schema import AllowedOutcome, PermissionOption, PromptResponse, ToolCallUpdate, Usage
+from acp.schema import AllowedOutcome, PermissionOption, PromptResponse, SessionInfoUpdate, ToolCallUpdate, Usage
 
 from vivace.agent.turns import events as ev
 from vivace.errors import UsageError
+from vivace.ui.acp.config import Setup, changed
 from vivace.ui.acp.updates import Updates
 from vivace.ui.app.pump import joined
-from vivace.ui.contract import Talk
+from vivace.ui.contract import Choice, House, Talk
 from vivace.ui.replay import replayed
+
+T = TypeVar("T")
 
 STOPS: dict[ev.Status, str] = {
     "done": "end_turn",
@@ -25,15 +28,28 @@ STOPS: dict[ev.Status, str] = {
     "limit": "max_turn_requests",
 }
 NO_WORDS = "The editor cannot take words here. Decide yourself, and say what you assumed."
+YES_NO = (("y", "Yes"), ("n", "No"))
+
+
+class Cancelled(Exception):
+    """The editor took back what it had asked for, see :meth:`Session.cancellable`."""
 
 
 class Session:
-    """Events go out in order by one task; a prompt is answered after the last update of its turn has gone out."""
+    """Events go out in order by one task; a prompt is answered after the last update of its turn has gone out.
 
-    def __init__(self, name: str, root: Path, client: Client) -> None:
-        self.name, self.root, self.client = name, root, client
+    ``choice`` is what the conversation is opened with, ``setup`` what was made of it since. ``workers`` and ``jobs``
+    hold the last that was told of each background worker and command, the oldest first.
+    """
+
+    def __init__(self, choice: Choice, client: Client, house: House) -> None:
+        self.name, self.root, self.client = choice.conversation, choice.root, client
+        self.choice, self.house = choice, house
+        self.setup = Setup(choice.mode, choice.model, choice.approvals)
         self.talk: Talk | None = None
-        self.updates = Updates(root)
+        self.workers: dict[str, ev.WorkerChanged] = {}
+        self.jobs: dict[str, ev.JobChanged] = {}
+        self.updates = Updates(self.root)
         self.running = ""
         self.known = asyncio.Event()
         """The editor has been told of the session: updates of one that it does not know would be lost."""
@@ -42,9 +58,22 @@ class Session:
         self._prompts: dict[int, asyncio.Future[PromptResponse]] = {}
         self._turns: dict[int, int] = {}
         self._meters = ev.Meters()
+        self._title = ""
         self._beside: set[asyncio.Task[None]] = set()
+        self._cancellable: set[asyncio.Task[Any]] = set()
+
+    @property
+    def open(self) -> Talk:
+        """The conversation. Raises :class:`UsageError` (``not_begun``) when it was closed."""
+        if self.talk is None:
+            raise UsageError("The session is closed.", code="not_begun")
+        return self.talk
 
     def listen(self, event: ev.Event) -> None:
+        if isinstance(event, ev.WorkerChanged):
+            self.workers[event.worker] = event
+        elif isinstance(event, ev.JobChanged) and not event.worker:
+            self.jobs[event.job] = event
         self._events.put_nowait(event)
 
     def keep(self, task: asyncio.Task[None]) -> None:
@@ -57,35 +86,68 @@ class Session:
             await self.talk.close()
             self.talk = None
         self._sender.cancel()
-        for task in self._beside:
+        for task in (*self._beside, *self._cancellable):
             task.cancel()
         for waiting in self._prompts.values():
             waiting.cancel()
 
     async def prompt(self, text: str, files: tuple[str, ...]) -> PromptResponse:
         """Say it and wait for the end of the turn that took it. A second one while a turn runs waits for the next."""
-        letter = self._open.say(text, "send" if self._open.idle else "queue", files)
+        letter = self.open.say(text, "send" if self.open.idle else "queue", files)
         waiting: asyncio.Future[PromptResponse] = asyncio.get_running_loop().create_future()
         self._prompts[letter.number] = waiting
         return await waiting
 
+    async def cancel(self) -> None:
+        """End the turn in the foreground, and a command that waits; background workers go on."""
+        for task in list(self._cancellable):
+            task.cancel()
+        if self.talk is not None:
+            await self.talk.stop()
+
+    async def cancellable(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do it, or raise :class:`Cancelled` when the editor cancels meanwhile."""
+        task = asyncio.create_task(work)
+        self._cancellable.add(task)
+        try:
+            await asyncio.wait([task])
+        finally:
+            self._cancellable.discard(task)
+            task.cancel()
+        if task.cancelled():
+            raise Cancelled
+        return task.result()
+
     async def replay(self) -> None:
         """Tell the editor what was said before."""
-        for event in replayed(self._open.conversation):
+        for event in replayed(self.open.conversation):
             if isinstance(event, ev.MessageChanged):
-                await self._update(update_user_message_text(event.text))
+                await self.update(update_user_message_text(event.text))
             else:
                 await self._tell(event)
 
     async def say(self, text: str) -> None:
         """Something of the server's own."""
-        await self._update(update_agent_message_text(text))
+        await self.update(update_agent_message_text(text))
 
-    @property
-    def _open(self) -> Talk:
-        if self.talk is None:
-            raise UsageError("The session is closed.", code="not_begun")
-        return self.talk
+    async def update(self, update: Any) -> None:
+        await self.client.session_update(self.name, update)
+
+    async def tell_setup(self) -> None:
+        """Tell the editor of what is set, after a change that did not come by its config options."""
+        await self.update(changed(self.setup, self.house.models()))
+
+    async def permit(self, call: str, title: str, options: Sequence[PermissionOption], content: Any = None) -> str:
+        """Have the editor ask, below the tool call ``call``: the id of an option.
+
+        Empty when it was closed, cancelled, or the editor went away or cannot ask.
+        """
+        asked = ToolCallUpdate(tool_call_id=call, title=title, content=content)
+        try:
+            answer = await self.client.request_permission(self.name, asked, list(options))
+        except (RequestError, ConnectionError):
+            return ""
+        return answer.outcome.option_id if isinstance(answer.outcome, AllowedOutcome) else ""
 
     async def _send(self) -> None:
         await self.known.wait()
@@ -99,10 +161,12 @@ class Session:
 
     async def _tell(self, event: ev.Event) -> None:
         for update in self.updates.of(event):
-            await self._update(update)
-
-    async def _update(self, update: Any) -> None:
-        await self.client.session_update(self.name, update)
+            await self.update(update)
+        if isinstance(event, ev.TurnBegan) and not event.worker and self.talk is not None:
+            title = self.talk.conversation.title
+            if title and title != self._title:
+                self._title = title
+                await self.update(SessionInfoUpdate(session_update="session_info_update", title=title))
 
     def _follow(self, event: ev.Event) -> None:
         """What an event means for the prompts and questions that are open."""
@@ -156,32 +220,30 @@ class Session:
 
     async def _ask(self, asked: ev.Asked) -> None:
         """Have the editor ask. An editor that goes away or cancels is a no."""
-        options = _options(asked)
-        if not options:
-            await self.say(f"\n{asked.text}\n")
-            reply = NO_WORDS
-        else:
+        if choices := _choices(asked):
             call = (self.updates.edit if asked.kind == "proposal" else self.running) or asked.ask
             title = "Apply this change?" if asked.kind == "proposal" else asked.text.strip().split("\n")[0]
-            answer = await self.client.request_permission(
-                self.name, ToolCallUpdate(tool_call_id=call, title=title, content=_content(asked)), options
-            )
-            reply = answer.outcome.option_id if isinstance(answer.outcome, AllowedOutcome) else _no(asked)
+            options = [permission(asked.kind, key, label) for key, label in choices]
+            reply = await self.permit(call, title, options, _content(asked)) or _no(asked)
+        else:
+            await self.say(f"\n{asked.text}\n")
+            reply = NO_WORDS
         try:
-            self._open.answer(asked.ask, reply)
+            self.open.answer(asked.ask, reply)
         except UsageError:
             return  # it waits no more: the turn was cancelled meanwhile
 
 
-def _options(asked: ev.Asked) -> list[PermissionOption]:
-    choices = asked.choices or ((("y", "Yes"), ("n", "No")) if asked.kind == "proposal" else ())
-    return [PermissionOption(option_id=key, name=label, kind=_kind(asked, key)) for key, label in choices]
+def permission(kind: str, key: str, label: str) -> PermissionOption:
+    """One answer to an approval, a proposal or a question."""
+    does: Any = "allow_always" if kind == "approval" and key != "once" else "allow_once"
+    if kind != "question" and key.startswith("n"):
+        does = "reject_once"
+    return PermissionOption(option_id=key, name=label, kind=does)
 
 
-def _kind(asked: ev.Asked, key: str) -> Any:
-    if asked.kind != "question" and key.startswith("n"):
-        return "reject_once"
-    return "allow_always" if asked.kind == "approval" and key != "once" else "allow_once"
+def _choices(asked: ev.Asked) -> tuple[tuple[str, str], ...]:
+    return asked.choices or (YES_NO if asked.kind == "proposal" else ())
 
 
 def _no(asked: ev.Asked) -> str:

@@ -46,7 +46,7 @@ class Updates:
         self.root = root
         self._outputs: dict[str, tuple[str, float]] = {}
         self._edit = ""
-        self._edits = 0
+        self._numbers: dict[str, int] = {}
         self._workers: set[str] = set()
 
     def of(self, event: ev.Event) -> list[Any]:
@@ -54,6 +54,11 @@ class Updates:
         if event.worker and not isinstance(event, ev.WorkerChanged):
             return []
         return list(self._of(event))
+
+    def call(self, kind: str) -> str:
+        """The id of a new tool call."""
+        self._numbers[kind] = self._numbers.get(kind, 0) + 1
+        return f"{kind}-{self._numbers[kind]}"
 
     @property
     def edit(self) -> str:
@@ -156,28 +161,35 @@ class Updates:
 
     @_of.register
     def _(self, event: ev.WorkerChanged) -> Iterator[Any]:
-        call, status = f"worker-{event.worker}", _WORKER[event.state]
+        call, status = f"crew-{event.worker}", _WORKER[event.state]
         if call not in self._workers:
             self._workers.add(call)
-            yield acp.start_tool_call(call, f"Worker {event.worker}: {event.task}", kind="other", status=status)
+            yield acp.start_tool_call(call, f"{event.worker}: {event.task}", kind="other", status=status)
             return
-        used = [
-            _used(event.steps, event.most_steps, "steps"),
-            _used(event.tokens, event.most_tokens, "tokens"),
-            _used(round(event.seconds), event.most_seconds, "s"),
-        ]
-        told = f"{event.state}, {', '.join(used)}. {event.note}"
-        yield acp.update_tool_call(call, status=status, content=[acp.tool_content(acp.text_block(told.strip()))])
+        yield acp.update_tool_call(call, status=status, content=[acp.tool_content(acp.text_block(standing(event)))])
 
     def _begin_edit(self, paths: tuple[str, ...]) -> Any:
-        self._edits += 1
-        self._edit = f"edit-{self._edits}"
+        self._edit = self.call("edit")
         return acp.start_tool_call(
             self._edit, f"Edit {', '.join(paths)}", kind="edit", status="in_progress", locations=self._places(paths)
         )
 
     def _places(self, paths: tuple[str, ...]) -> list[ToolCallLocation]:
         return [ToolCallLocation(path=str(self.root / path)) for path in paths]
+
+
+def standing(event: ev.WorkerChanged) -> str:
+    """How a background worker stands, in words, and what can be done with its result."""
+    used = [
+        _used(event.steps, event.most_steps, "steps"),
+        _used(event.tokens, event.most_tokens, "tokens"),
+        _used(round(event.seconds), event.most_seconds, "s"),
+    ]
+    parts = [f"{event.state}, {', '.join(used)}.", event.note]
+    if event.offer:
+        files = f"{event.offer} file{'s' if event.offer > 1 else ''}"
+        parts.append(f"It offers {files}: /diff {event.worker} shows, /accept {event.worker} takes over.")
+    return " ".join(filter(None, parts))
 
 
 def _used(amount: int, most: float | None, what: str) -> str:
@@ -210,5 +222,18 @@ def hunks(diff: str, root: Path) -> Iterator[tuple[str, str, str | None]]:
             path = line[4:].split("\t")[0].removeprefix("a/")
         elif line.startswith("+++ ") and not line[4:].startswith("/dev/null"):
             path = line[4:].split("\t")[0].removeprefix("b/")
+        elif (match := _COUNTS.match(line)) is not None:
+            left, right = int(match[1] or 1), int(match[2] or 1)
+
+
+def placed(diff: str) -> Iterator[tuple[bool, str]]:
+    """The lines of a unified diff, each with whether it belongs to a hunk; headers and words between do not."""
+    left = right = 0
+    for line in diff.split("\n"):
+        inside = (left > 0 or right > 0) and line[:1] in (" ", "-", "+", "")
+        yield inside, line
+        if inside:
+            left -= line[:1] != "+"
+            right -= line[:1] != "-"
         elif (match := _COUNTS.match(line)) is not None:
             left, right = int(match[1] or 1), int(match[2] or 1)
