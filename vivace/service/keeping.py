@@ -239,18 +239,21 @@ class Replay:
         self.response_id = response.id
         self.headers: dict[str, str] = {}
         self._history = history
-        self._place = next((i for i, event in enumerate(history) if (event.sequence_number or 0) > after), len(history))
+        self._after = after
+        self._place = 0
         self._turn = turn
         self._usage = response.usage or Usage()
 
     async def ready(self) -> list[ev.Event]:
-        while self._place >= len(self._history):
+        while True:
+            # Of those to come, too: whoever asks may be ahead of what was told.
+            events = [event for event in self._history[self._place :] if (event.sequence_number or 0) > self._after]
+            self._place = len(self._history)
+            if events:
+                return events
             if self._turn is None or self._turn.ended.is_set():
                 return []
             await self._turn.more_than(self._place)
-        events = self._history[self._place :]
-        self._place = len(self._history)
-        return events
 
     async def __aiter__(self) -> AsyncIterator[ev.Event]:
         while events := await self.ready():

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from vivace.agent.approvals.actions import RunCommand
@@ -142,7 +142,7 @@ TOKENS = [
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 @given(tokens=st.lists(st.tuples(st.sampled_from(TOKENS), st.sampled_from(["", " ", " ", "\n"])), max_size=10))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 def test_bash_agrees_what_is_allowed_never_runs_what_was_not(
     tmp_path_factory: pytest.TempPathFactory, tokens: list[tuple[str, str]]
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.agent.scripted import Script, ScriptedService
 from tests.bench.tasksets.samples import GOOD, SECRET, WRONG, entry, task, write
+from vivace.agent.edit import SEED_STEP
 from vivace.agent.sandbox.base import NoSandbox
 from vivace.agent.tools.output import Output
 from vivace.agent.tools.process import Process
@@ -116,7 +117,7 @@ def test_several_candidates_race_as_in_the_agent_and_are_checked_by_what_the_tas
     assert found.passed and len(service.requests) == 4 and not found.second_round
     assert any("double(21)" in text for text in ran) and any("return x * 3" in text for text in ran)
     assert not any(SECRET in text or "task_tests" in text or "TESTS PASSED" in text for text in ran)
-    assert [request.seed for request in service.requests] == [3, 4, 5, 6]
+    assert [request.seed for request in service.requests] == [3 * SEED_STEP + n for n in range(4)]
 
 
 def test_seeds_and_order() -> None:
@@ -124,7 +125,7 @@ def test_seeds_and_order() -> None:
     service, solver = fast(Script.file(GOOD))
     found = asyncio.run(run_tasks(tasks, (5, 6), solver, NoSandbox(), Memory(), parallel=2))
     assert [(record.id, record.seed) for record in found] == [(f"t/{n}", seed) for seed in (5, 6) for n in range(3)]
-    assert {request.seed for request in service.requests} == {5, 6}
+    assert {request.seed for request in service.requests} == {5 * SEED_STEP, 6 * SEED_STEP}
 
 
 def head(**options: object) -> Head:
