@@ -126,6 +126,22 @@ def test_the_repetition_penalty_equals_that_of_transformers(seed: int, penalty: 
     assert (logits == before).all()
 
 
+@pytest.mark.parametrize("top_p", [1.0, 0.999, 0.95, 0.3])
+@pytest.mark.parametrize("width", [0.0, 0.3, 3.0, 12.0])
+def test_a_large_vocabulary_is_drawn_from_as_if_it_had_been_sorted(top_p: float, width: float) -> None:
+    logits = (np.random.default_rng(5).standard_normal(20_000) * width).astype(np.float32)
+    scaled = logits.astype(np.float64) / 0.8
+    order = np.argsort(-scaled, kind="stable")
+    weights = np.exp(scaled[order] - scaled[order[0]])
+    weights /= weights.sum()
+    if top_p < 1.0:
+        keep = int(np.searchsorted(np.cumsum(weights), top_p)) + 1
+        order, weights = order[:keep], weights[:keep] / weights[:keep].sum()
+    for position in range(60):
+        wanted = order[min(np.searchsorted(np.cumsum(weights), uniform(9, position), side="right"), len(order) - 1)]
+        assert choose(logits, Sampling(temperature=0.8, top_p=top_p, seed=9), position, set()) == wanted
+
+
 def test_ties_go_to_the_lower_id() -> None:
     logits = np.array([0, 3, 3, 1], dtype=np.float32)
     assert choose(logits, Sampling(), 0, set()) == 1

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vivace.engine import native
 from vivace.engine.messages import KvType
@@ -40,6 +42,7 @@ class NativeRunner:
         kv_type: KvType = "bf16",
     ) -> None:
         self.spec = spec = weights.spec
+        self.max_rows = max_rows
         self.kv_blocks = kv_blocks
         arena = Arena(sum(a.nbytes + 64 for name, a in weights.arrays.items() if name.endswith(".p")))
 
@@ -104,12 +107,17 @@ class NativeRunner:
             (full if span.logits else best).extend(range(end - span.outputs, end))
             if not span.logits:
                 sharpness += [1.0 / span.temperature if span.temperature else 0.0] * span.outputs
+        # One row is read for every third token that is sampled: to compute it anew reads all weights of the head, to
+        # write it down along the way costs little. Of a draft's rows hardly any is read.
+        kept = dict(_sampled(spans))
+        if len(best) + len(full) + len(kept) > self.max_rows:
+            kept = {}
         out = self.model.forward(
             self.kv,
             tokens,
             [native.Span(np.array(span.blocks, dtype=np.int32), span.start, len(span.tokens)) for span in spans],
             argmax_rows=np.array(best, dtype=np.int32),
-            logit_rows=np.array(full, dtype=np.int32),
+            logit_rows=np.array([*full, *kept.values()], dtype=np.int32),
             abort=abort.memory,
             argmax_sharpness=np.array(sharpness, dtype=np.float32) if any(sharpness) else None,
         )
@@ -117,24 +125,43 @@ class NativeRunner:
             return None
         results: list[Rows] = []
         first_best = first_full = 0
-        for span in spans:
+        written = dict(zip(kept, range(len(full), len(full) + len(kept)), strict=True))
+        for number, span in enumerate(spans):
             if span.logits:
                 results.append(out.logits[first_full : first_full + span.outputs])
                 first_full += span.outputs
             else:
                 part = slice(first_best, first_best + span.outputs)
-                results.append(self._likeliest(out, part, span.temperature) if span.temperature else out.argmax[part])
+                if span.temperature:
+                    logits = out.logits[written[number]] if number in written else None
+                    results.append(self._likeliest(out, part, span.temperature, logits))
+                else:
+                    results.append(out.argmax[part])
                 first_best += span.outputs
         return results
 
-    def _likeliest(self, out: native.Output, part: slice, temperature: float) -> Likeliest:
+    def _likeliest(
+        self, out: native.Output, part: slice, temperature: float, logits: NDArray[np.float32] | None
+    ) -> Likeliest:
         first = part.start
         return Likeliest(
-            out.argmax[part], 1.0 / out.argmax_weight[part], temperature, lambda row: self.model.logits(first + row)
+            out.argmax[part],
+            1.0 / out.argmax_weight[part],
+            temperature,
+            (lambda row: self.model.logits(first + row)) if logits is None else (lambda row: logits),
         )
 
     def copy_block(self, source: int, target: int) -> None:
         self.kv.copy_block(source, target)
+
+
+def _sampled(spans: list[Span]) -> Iterator[tuple[int, int]]:
+    """The spans of one output that is sampled: which, and the row of it."""
+    end = 0
+    for number, span in enumerate(spans):
+        end += len(span.tokens)
+        if span.temperature and span.outputs == 1 and not span.logits:
+            yield number, end - 1
 
 
 class Arena:

@@ -28,22 +28,30 @@ def uniform(seed: int, position: int) -> float:
     return float((z ^ (z >> 31)) >> 11) / float(1 << 53)
 
 
+REACH = 40.0
+"""Nothing under e^-40 of the likeliest can be drawn in practice."""
+NEAR = (6.0, 12.0)
+"""How far below the likeliest a nucleus mostly ends. To sort the whole vocabulary takes a hundred times as long."""
+
+
 def probabilities(logits: Logits, sampling: Sampling) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The tokens that may be chosen, most likely first, and their probabilities (sum 1).
 
     In the order that transformers applies them: temperature, top_k, top_p, min_p. Ties keep the lower id first.
     """
-    scaled = logits.astype(np.float64) / sampling.temperature
+    scaled = _scaled(logits, sampling.temperature)
+    whole = 0.0
     if 0 < sampling.top_k < scaled.size:
         floor = np.partition(scaled, scaled.size - sampling.top_k)[scaled.size - sampling.top_k]
         ids = np.flatnonzero(scaled >= floor)
+    elif sampling.top_p < 1.0:
+        ids, whole = _likely(scaled, sampling.top_p)
     else:
-        # Nothing under e^-40 of the best can be drawn in practice; leaving it out keeps the sort small.
-        ids = np.flatnonzero(scaled >= scaled.max() - 40.0)
+        ids = np.flatnonzero(scaled >= -REACH)
     order = np.argsort(-scaled[ids], kind="stable")
     ids = ids[order][: sampling.top_k or None]
-    weights = np.exp(scaled[ids] - scaled[ids[0]])
-    weights /= weights.sum()
+    weights = np.exp(scaled[ids])
+    weights /= whole or weights.sum()
     if sampling.top_p < 1.0:
         keep = int(np.searchsorted(np.cumsum(weights), sampling.top_p, side="left")) + 1
         ids, weights = ids[:keep], weights[:keep]
@@ -53,6 +61,29 @@ def probabilities(logits: Logits, sampling: Sampling) -> tuple[NDArray[np.int64]
         ids, weights = ids[:keep], weights[:keep]
         weights /= weights.sum()
     return ids, weights
+
+
+def _scaled(logits: Logits, temperature: float) -> NDArray[np.float64]:
+    scaled = logits.astype(np.float64)
+    scaled -= scaled.max()
+    scaled /= temperature
+    return scaled
+
+
+def _likely(scaled: NDArray[np.float64], share: float) -> tuple[NDArray[np.int64], float]:
+    """The ids of likeliest tokens that hold more than ``share`` of the whole weight, few mostly, and that weight.
+
+    ``scaled`` are logits over temperature, the largest 0. Every token that is left out is less likely than all of
+    these, so that what top_p keeps, and what a number below ``share`` draws, is among them.
+    """
+    weights = np.exp(scaled)
+    weights[scaled < -REACH] = 0.0
+    whole = float(weights.sum())
+    for reach in NEAR:
+        ids = np.flatnonzero(scaled >= -reach)
+        if float(weights[ids].sum()) > share * whole * (1 + 1e-9):
+            return ids, whole
+    return np.flatnonzero(scaled >= -REACH), whole
 
 
 class LogitRows:
@@ -141,6 +172,13 @@ def choose(logits: Logits, sampling: Sampling, position: int, seen: set[int]) ->
         logits[ids] = np.where(hit > 0, hit / sampling.repetition_penalty, hit * sampling.repetition_penalty)
     if sampling.temperature <= 0.0:
         return int(logits.argmax())
-    ids, weights = probabilities(logits, sampling)
-    index = int(np.searchsorted(np.cumsum(weights), uniform(sampling.seed, position), side="right"))
+    drawn = uniform(sampling.seed, position)
+    if sampling.top_p < 1.0 or sampling.top_k > 0 or sampling.min_p > 0.0:
+        ids, weights = probabilities(logits, sampling)
+    else:
+        scaled = _scaled(logits, sampling.temperature)
+        ids, whole = _likely(scaled, drawn)
+        ids = ids[np.argsort(-scaled[ids], kind="stable")]
+        weights = np.exp(scaled[ids]) / whole
+    index = int(np.searchsorted(np.cumsum(weights), drawn, side="right"))
     return int(ids[min(index, ids.size - 1)])
