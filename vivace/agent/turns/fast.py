@@ -30,7 +30,7 @@ from vivace.agent.turns.inbox import Letter
 from vivace.agent.turns.kept_edits import KeptEdit
 from vivace.agent.turns.limits import Spent
 from vivace.agent.turns.named import named_files
-from vivace.agent.turns.race import Race, candidates_for, racing
+from vivace.agent.turns.race import CANDIDATES, Race, candidates_for, racing
 from vivace.agent.turns.spread import Spread
 from vivace.agent.turns.verify import Ground, Report
 from vivace.agent.workspace import SourceFile
@@ -56,13 +56,13 @@ class Fast:
     """
 
     def __init__(
-        self, desk: Desk, spent: Spent, *, verify: bool = False, thorough: bool = False, before: Fast | None = None
+        self, desk: Desk, spent: Spent, *, verify: bool = False, width: int = CANDIDATES, before: Fast | None = None
     ) -> None:
         self.desk = desk
         self.spent = spent
         self.verify = verify
-        self.thorough = thorough
-        """More answers race where nobody says how many."""
+        self.width = width
+        """Answers of a small model that race, where nobody says how many."""
         self.extra = ""
         """What the model is told besides the user's words."""
         self.round: int = before.round + 1 if before is not None else 0
@@ -169,7 +169,7 @@ class Fast:
     async def _count(self, card: ModelCard, models: int) -> int:
         """How many answers race: at least one of each model, and no more than there is room for."""
         options = self.desk.options
-        wanted = candidates_for(card, options.candidates, thorough=self.thorough)
+        wanted = candidates_for(card, options.candidates, small=self.width)
         if options.candidates is None:
             wanted = max(wanted, models)
         if wanted == 1:

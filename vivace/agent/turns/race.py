@@ -34,6 +34,9 @@ CANDIDATES = 4
 """That race by default, of a model that is small."""
 THOROUGH = 8
 """The same in a deep turn, which takes its time."""
+WIDE = 16
+"""The same in the round behind a quick answer that does not hold: 16 answers take half as long again as 4, and it is
+the last round unless it brings something."""
 GREEDY = 1.5
 """Votes of the greedy answer beyond its own: it takes three others that agree to outvote it."""
 
@@ -46,10 +49,12 @@ _ABOUT_LOOKS = re.compile(
 """An instruction after which the functions may well give what they gave before."""
 
 
-def candidates_for(card: ModelCard, wanted: int | None, free: int | None = None, *, thorough: bool = False) -> int:
-    """How many race: what was asked for, else by the model's size; never more than the service has slots ``free``."""
+def candidates_for(card: ModelCard, wanted: int | None, free: int | None = None, *, small: int = CANDIDATES) -> int:
+    """How many race: what was asked for, else ``small`` of them where the model is small, and one of others.
+
+    Never more than the service has slots ``free``.
+    """
     size = billions(card.name)
-    small = THOROUGH if thorough else CANDIDATES
     count = wanted if wanted is not None else small if size is not None and size < SMALL else 1
     return max(1, count if free is None else min(count, free))
 

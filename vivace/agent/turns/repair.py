@@ -14,6 +14,7 @@ from vivace.agent.turns.desk import Desk, Outcome
 from vivace.agent.turns.events import Applied, Noted
 from vivace.agent.turns.fast import Fast
 from vivace.agent.turns.limits import Spent
+from vivace.agent.turns.race import THOROUGH, WIDE
 from vivace.agent.workspace import write_all
 from vivace.model_size import SMALL, billions
 from vivace.protocol.contracts import ModelCard
@@ -48,7 +49,7 @@ class Repair:
         """Rounds of fast edits until the checks pass."""
         with self.desk.models.all_by(self.desk.models.of("deep")):
             self._patient = True
-            fast = Fast(self.desk, self.spent, verify=True, thorough=True)
+            fast = Fast(self.desk, self.spent, verify=True, width=THOROUGH)
             fast.extra = self.extra
             outcome = await fast.run(said, paths)
             return await self._go_on(outcome, fast)
@@ -61,7 +62,7 @@ class Repair:
     async def _go_on(self, outcome: Outcome, fast: Fast) -> Outcome:
         said = [User(fast.instruction)]
         best, least = (fast, outcome), _faults(fast, outcome)
-        rounds = ROUNDS if self._patient else QUICK
+        rounds, width = (ROUNDS, THOROUGH) if self._patient else (QUICK, WIDE)
         for number in range(1, rounds):
             failing = fast.report is not None and not fast.report.holds
             if outcome.status == "done" and not failing:
@@ -76,7 +77,7 @@ class Repair:
                 extra = f"{extra}\n\nAn earlier attempt failed:\n{fast.report.output}".strip()
             before = fast
             await self._take_back(before, outcome)
-            fast = Fast(self.desk, self.spent, verify=True, thorough=before.thorough, before=before)
+            fast = Fast(self.desk, self.spent, verify=True, width=width, before=before)
             fast.extra = extra
             fast.replaces = outcome.status == "done"
             outcome = await fast.run(said, before.paths)
