@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -24,7 +25,7 @@ from tests.engine.teacher import load
 from vivace.engine import native
 from vivace.engine.kv import BLOCK
 from vivace.engine.messages import Sampling, Start
-from vivace.engine.runner import AbortFlag, Runner, Span
+from vivace.engine.runner import AbortFlag, Likeliest, Runner, Span
 from vivace.engine.scheduler import Limits
 from vivace.engine.torch_runner import TorchRunner
 from vivace.engine.weights import load_weights
@@ -172,3 +173,24 @@ def test_edits_in_pytorch_int8_differ_at_ties_only(model_file: Callable[[str], P
     assert accepted > 30
     # A last bit of attention moves int8 steps downstream: what is within their noise is a tie.
     assert len(ties) <= 2 and max(ties, default=0.0) < 0.3
+
+
+@needs_native
+def test_the_logits_of_a_sampled_row_are_those_that_it_would_have_alone() -> None:
+    """Written down along the way, or computed anew where a draft has many rows."""
+    runner = tiny("native")
+
+    def forward(*spans: Span) -> list[Any]:
+        results = runner.forward(list(spans), AbortFlag())
+        assert results is not None
+        return list(results)
+
+    wanted = forward(Span([3, 1, 4, 1, 5], 0, [0], outputs=1, logits=True))[0][0].copy()
+    greedy, one, draft = forward(
+        Span([2, 7, 1], 0, [2], outputs=1),
+        Span([3, 1, 4, 1, 5], 0, [0], outputs=1, temperature=0.8),
+        Span([3, 1, 4, 1, 5], 0, [1], outputs=3, temperature=0.8),
+    )
+    assert isinstance(one, Likeliest) and isinstance(draft, Likeliest) and greedy.shape == (1,)
+    assert np.array_equal(one.logits(0), wanted) and np.array_equal(draft.logits(2), wanted)
+    assert one.tokens[0] == draft.tokens[2] == wanted.argmax()
