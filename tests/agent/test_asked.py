@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tasks import task_rows
 from vivace.agent.asked import bad_import, leaves_the_rest, prose, without_echo
 from vivace.agent.attempt import Attempt
 from vivace.agent.definitions import definitions
@@ -19,7 +18,6 @@ from vivace.agent.reply import Reply
 from vivace.agent.verdict import judge
 from vivace.agent.workspace import SourceFile
 
-TASKS = Path(os.environ.get("VIVACE_TASKS", Path(__file__).parents[2].parent / "shared" / "data" / "tasks"))
 YAML = "services:\n  web:\n    image: nginx\n"
 
 
@@ -165,11 +163,7 @@ def test_names_of_code_and_what_shall_not_be_are_no_words_of_the_instruction(
 
 @pytest.mark.parametrize("name", ["edit", "repair", "long_edit"])
 def test_no_reference_answer_is_touched(name: str) -> None:
-    path = TASKS / f"{name}.jsonl"
-    if not path.exists():
-        pytest.skip(f"no task data at {TASKS} (set VIVACE_TASKS)")
-    for line in path.read_text(encoding="utf-8").splitlines():
-        task = json.loads(line)
+    for task in task_rows(name):
         before, after, instruction = task["before"], task["reference"], task["instruction"]
         assert without_echo(task["path"], before, after, instruction) == (after, ""), task["id"]
         source = SourceFile(Path(task["path"]), task["path"], before.encode())

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 
 import pytest
 
+from tests.tasks import task_rows
 from vivace.agent.confined import put_back_neighbours
 from vivace.agent.workspace import SourceFile
 
-TASKS = Path(os.environ.get("VIVACE_TASKS", Path(__file__).parents[2].parent / "shared" / "data" / "tasks"))
 TEXT = "import os\n\n\ndef load(path):\n    return path\n\n\ndef total(items):\n    return sum(items)\n"
 MINE = TEXT.replace("    return sum", '    """Adds up."""\n    return sum')
 BOTH = MINE.replace("    return path", '    """Loads."""\n    return path')
@@ -52,11 +50,7 @@ def test_where_more_is_meant_nothing_is_put_back(instruction: str) -> None:
 
 @pytest.mark.parametrize("name", ["edit", "repair", "long_edit"])
 def test_no_reference_answer_is_touched(name: str) -> None:
-    path = TASKS / f"{name}.jsonl"
-    if not path.exists():
-        pytest.skip(f"no task data at {TASKS} (set VIVACE_TASKS)")
-    for line in path.read_text(encoding="utf-8").splitlines():
-        task = json.loads(line)
+    for task in task_rows(name):
         if task["id"] == "editeval/138":  # this one's reference describes the neighbours, too, which was not asked for
             continue
         assert confined(task["reference"], task["instruction"], task["before"]) == (task["reference"], ""), task["id"]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 
 import pytest
 
+from tests.tasks import task_rows
 from vivace.agent.attempt import Attempt
 from vivace.agent.dialect import Ask
 from vivace.agent.extras import changes_code, only_described, only_layout, without_examples
@@ -15,7 +14,6 @@ from vivace.agent.reply import Reply
 from vivace.agent.verdict import judge
 from vivace.agent.workspace import SourceFile
 
-TASKS = Path(os.environ.get("VIVACE_TASKS", Path(__file__).parents[2].parent / "shared" / "data" / "tasks"))
 CODE = "def f(x):\n    # adds\n    return x+1\n"
 
 
@@ -105,11 +103,7 @@ def test_the_verdict_uses_both() -> None:
 
 @pytest.mark.parametrize("name", ["edit", "repair", "long_edit"])
 def test_no_reference_answer_is_touched(name: str) -> None:
-    path = TASKS / f"{name}.jsonl"
-    if not path.exists():
-        pytest.skip(f"no task data at {TASKS} (set VIVACE_TASKS)")
-    for line in path.read_text(encoding="utf-8").splitlines():
-        task = json.loads(line)
+    for task in task_rows(name):
         given = task["path"], task["before"], task["reference"], task["instruction"]
         assert only_layout(*given) == "", task["id"]
         assert changes_code(*given) == "", task["id"]

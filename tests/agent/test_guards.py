@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 
 import pytest
 
+from tests.tasks import task_rows
 from vivace.agent.applier import make_patch
 from vivace.agent.attempt import Attempt
 from vivace.agent.dialect import Ask
@@ -17,8 +16,6 @@ from vivace.agent.reply import Reply, ReplyParser
 from vivace.agent.syntax import compare
 from vivace.agent.verdict import Verdict, judge
 from vivace.agent.workspace import SourceFile
-
-TASKS = Path(os.environ.get("VIVACE_TASKS", Path(__file__).parents[2].parent / "shared" / "data" / "tasks"))
 
 
 def source(text: str, name: str = "a.py") -> SourceFile:
@@ -155,12 +152,8 @@ def test_warnings_of_the_compiler_stay_silent(recwarn: pytest.WarningsRecorder) 
 
 @pytest.mark.parametrize("name", ["edit", "repair", "long_edit"])
 def test_no_reference_answer_is_refused(name: str) -> None:
-    path = TASKS / f"{name}.jsonl"
-    if not path.exists():
-        pytest.skip(f"no task data at {TASKS} (set VIVACE_TASKS)")
     refused = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        task = json.loads(line)
+    for task in task_rows(name):
         ask = Ask(source(task["before"], task["path"]), task["instruction"])
         verdict = answered(ask, task["reference"])
         if not verdict.patch:
@@ -173,11 +166,7 @@ def test_no_reference_answer_is_refused(name: str) -> None:
 
 
 def test_long_tasks_are_edited_in_the_right_region_and_nowhere_else() -> None:
-    path = TASKS / "long_edit.jsonl"
-    if not path.exists():
-        pytest.skip(f"no task data at {TASKS} (set VIVACE_TASKS)")
-    for line in path.read_text(encoding="utf-8").splitlines():
-        task = json.loads(line)
+    for task in task_rows("long_edit"):
         file = source(task["before"], task["path"])
         region = named(file, task["instruction"])
         if region is None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 
 import pytest
 
+from tests.tasks import task_rows
 from vivace.agent.attempt import Attempt
 from vivace.agent.dialect import Ask
 from vivace.agent.keep import put_back_kept
 from vivace.agent.reply import Reply
 from vivace.agent.verdict import judge
 from vivace.agent.workspace import SourceFile
-
-TASKS = Path(os.environ.get("VIVACE_TASKS", Path(__file__).parents[2].parent / "shared" / "data" / "tasks"))
 
 MODULE = '''#!/usr/bin/env python3
 # Copyright 2020 Somebody
@@ -116,10 +113,6 @@ def test_the_verdict_tells_it_and_an_answer_that_only_drops_is_no_edit() -> None
 
 @pytest.mark.parametrize("name", ["edit", "repair", "long_edit"])
 def test_no_reference_answer_is_touched(name: str) -> None:
-    path = TASKS / f"{name}.jsonl"
-    if not path.exists():
-        pytest.skip(f"no task data at {TASKS} (set VIVACE_TASKS)")
-    for line in path.read_text(encoding="utf-8").splitlines():
-        task = json.loads(line)
+    for task in task_rows(name):
         found = put_back_kept(task["path"], task["before"], task["reference"], task["instruction"])
         assert found == (task["reference"], ""), task["id"]

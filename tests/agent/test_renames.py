@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import re
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.agent.scripted import Script, ScriptedService
+from tests.tasks import task_rows
 from vivace.agent.attempt import Attempt
 from vivace.agent.dialect import Ask
 from vivace.agent.edit import edit, read_sources
@@ -21,8 +20,6 @@ from vivace.agent.reply import Reply
 from vivace.agent.result import EditRequest
 from vivace.agent.verdict import judge
 from vivace.agent.workspace import SourceFile
-
-TASKS = Path(os.environ.get("VIVACE_TASKS", Path(__file__).parents[2].parent / "shared" / "data" / "tasks"))
 
 
 @pytest.mark.parametrize(
@@ -188,11 +185,7 @@ def test_a_rename_is_drafted_with_the_new_names() -> None:
 
 @pytest.mark.parametrize("name", ["edit", "repair", "long_edit"])
 def test_no_task_is_taken_for_a_rename_that_it_is_not(name: str) -> None:
-    path = TASKS / f"{name}.jsonl"
-    if not path.exists():
-        pytest.skip(f"no task data at {TASKS} (set VIVACE_TASKS)")
-    for line in path.read_text(encoding="utf-8").splitlines():
-        task = json.loads(line)
+    for task in task_rows(name):
         found = only_renamed(task["path"], task["before"], task["reference"], task["instruction"])
         assert found == (task["reference"], ""), task["id"]
 

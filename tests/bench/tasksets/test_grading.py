@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.bench.tasksets.samples import BEFORE, GOOD, TESTS, WRONG
+from tests.tasks import TASKS
 from vivace.agent.sandbox.base import NoSandbox, Sandbox, detect
 from vivace.bench.tasksets.grading import grade
 from vivace.bench.tasksets.task import load
 
-TASKS = Path(os.environ.get("VIVACE_TASKS", Path(__file__).parents[3].parent / "shared" / "data" / "tasks"))
 FOUND = detect()
 SANDBOXES = [pytest.param(NoSandbox(), id="none")]
 if FOUND.sandbox.holds:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,9 @@ import msgspec
 import pytest
 
 from tests.bench.tasksets.samples import SECRET, entry, task, write
+from tests.tasks import TASKS
 from vivace.bench.tasksets.task import Problem, Region, chosen, load
 from vivace.errors import UsageError
-
-TASKS = Path(os.environ.get("VIVACE_TASKS", Path(__file__).parents[3].parent / "shared" / "data" / "tasks"))
 
 
 def test_a_file_is_read_with_its_hash(tmp_path: Path) -> None:

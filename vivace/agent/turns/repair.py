@@ -43,26 +43,24 @@ class Repair:
         self.desk = desk
         self.spent = spent
         self.extra = extra
-        self._patient = False
 
     async def run(self, said: Sequence[User], paths: list[str]) -> Outcome:
         """Rounds of fast edits until the checks pass."""
         with self.desk.models.all_by(self.desk.models.of("deep")):
-            self._patient = True
             fast = Fast(self.desk, self.spent, verify=True, width=THOROUGH)
             fast.extra = self.extra
             outcome = await fast.run(said, paths)
-            return await self._go_on(outcome, fast)
+            return await self._go_on(outcome, fast, patient=True)
 
     async def go_on(self, outcome: Outcome, fast: Fast) -> Outcome:
         """From an answer that was found wanting."""
         with self.desk.models.all_by(self.desk.models.of("deep")):
-            return await self._go_on(outcome, fast)
+            return await self._go_on(outcome, fast, patient=False)
 
-    async def _go_on(self, outcome: Outcome, fast: Fast) -> Outcome:
+    async def _go_on(self, outcome: Outcome, fast: Fast, *, patient: bool) -> Outcome:
         said = [User(fast.instruction)]
         best, least = (fast, outcome), _faults(fast, outcome)
-        rounds, width = (ROUNDS, THOROUGH) if self._patient else (QUICK, WIDE)
+        rounds, width = (ROUNDS, THOROUGH) if patient else (QUICK, WIDE)
         for number in range(1, rounds):
             failing = fast.report is not None and not fast.report.holds
             if outcome.status == "done" and not failing:
@@ -84,7 +82,7 @@ class Repair:
             faults = _faults(fast, outcome)
             if faults < least:
                 best, least = (fast, outcome), faults
-            elif not self._patient:
+            elif not patient:
                 break
         if best[0] is not fast:
             await self._take_back(fast, outcome)
