@@ -33,6 +33,11 @@ class Attempt:
     """Characters after which it is given up; others may set it while it runs."""
 
     @property
+    def runs_on(self) -> bool:
+        """It is longer than it may become."""
+        return self.most is not None and self.length > self.most
+
+    @property
     def ttft(self) -> float | None:
         """Seconds from the request to the first text."""
         return self.first - self.started if self.first else None
@@ -59,7 +64,7 @@ async def ask(
                 attempt.last = time.perf_counter()
                 attempt.first = attempt.first or attempt.last
                 attempt.length += len(event.delta)
-                if attempt.most is not None and attempt.length > attempt.most:
+                if attempt.runs_on:
                     break
                 if parser.closed and event.delta.strip():
                     break  # the code is whole; what follows is talk
@@ -71,7 +76,7 @@ async def ask(
                 _explain(attempt, event)
         if not ended:
             attempt.usage = (await generation.stop("cancelled")).usage
-            if not parser.closed and attempt.most is not None and attempt.length > attempt.most:
+            if not parser.closed and attempt.runs_on:
                 attempt.failure = "the answer ran on, far beyond all others"
             else:
                 attempt.failure = "" if parser.closed else "the connection ended before the answer did"
